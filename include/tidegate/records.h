@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Records that C and Rust share through maps. Rust uses the types generated from this object's BTF; their sizes and
+ * offsets are asserted in src/datapath/records.rs. A change of layout needs a new LAYOUT_VERSION.
+ *
+ * Byte order: addresses, ports and MACs as on the wire; everything else as on the machine.
+ * An IPv4 address stands in the first word, the other three are zero.
+ */
+#ifndef TIDEGATE_RECORDS_H
+#define TIDEGATE_RECORDS_H
+
+enum layout {
+	LAYOUT_MAGIC = 0x74696465, /* "tide" */
+	LAYOUT_VERSION = 1,
+};
+
+enum address_family {
+	FAMILY_IPV4 = 4,
+	FAMILY_IPV6 = 6,
+};
+
+/* How packets are sent to a backend. 0 is never valid. */
+enum forward_mode {
+	MODE_NAT = 1,
+	MODE_DSR = 2,
+	MODE_IPIP = 3,
+};
+
+/* State of a backend within its service. */
+enum backend_state {
+	BACKEND_UNUSED = 0, /* not a member; its number may still be named by a flow */
+	BACKEND_UP = 1,
+	BACKEND_DRAINING = 2, /* keeps its flows, takes no new ones */
+	BACKEND_DOWN = 3,
+};
+
+enum backend_flags {
+	BACKEND_RESOLVED = 1 << 0, /* interface and MAC addresses are valid */
+	BACKEND_LOCAL = 1 << 1,	   /* the backend is this node */
+	BACKEND_IPV6 = 1 << 2,	   /* its address is IPv6 */
+};
+
+/* Keys of the service look-ups and of the NAT sources: an address, a port and a protocol. */
+struct endpoint_v4 {
+	__be32 address;
+	__be16 port;
+	__u8 protocol;
+	__u8 pad;
+};
+
+struct endpoint_v6 {
+	__be32 address[4];
+	__be16 port;
+	__u8 protocol;
+	__u8 pad;
+};
+
+/*
+ * A service, by its ID. Written whole before a key leads to it. Later only `backends_base` and `backends_limit`
+ * change, together, by one 8-byte store.
+ */
+struct service {
+	__be32 address[4];
+	__u32 backends_base;  /* its backend n is record backends_base + n; n = 0 is never valid */
+	__u32 backends_limit; /* records it owns; n is below this */
+	__u32 slots;	      /* slots of its table, a prime; fixed for life */
+	__be16 port;
+	__u16 address_sum; /* one's complement sum of the address, for incremental checksums */
+	__u16 endpoint_sum; /* the same of address and port */
+	__u8 protocol;
+	__u8 family; /* enum address_family */
+	__u8 mode;   /* enum forward_mode */
+	__u8 pad[23];
+};
+
+/* The part of a backend that changes while packets use it: read and written as one 8-byte word. */
+struct backend_link {
+	__u32 interface; /* index of the interface towards it; 0: no route known */
+	__u16 mtu;	 /* of the path towards it, from the IP header on */
+	__u8 state;	 /* enum backend_state */
+	__u8 flags;	 /* enum backend_flags */
+};
+
+/* A backend of a service: one cache line with all that forwarding needs. */
+struct backend {
+	struct backend_link link;
+	__be32 address[4];
+	__be32 source[4]; /* outer source address of an encapsulation */
+	__u8 destination_mac[6];
+	__u8 source_mac[6];
+	__be16 port;
+	__u16 address_sum;  /* one's complement sum of the address */
+	__u16 endpoint_sum; /* the same of address and port */
+	__u16 outer_sum;    /* the same of an outer IPv4 header with length, TOS, id and flags zero */
+	__u8 mode;	    /* enum forward_mode */
+	__u8 protocol;
+	__u8 pad[2];
+};
+
+/* One entry of a service's table: numbers of backends within the service. 0 is never valid. */
+struct slot {
+	__u16 current;	/* where new flows go */
+	__u16 previous; /* = current: settled. Other states are reserved for moved slots. */
+};
+
+enum { SLOTS_PER_LINE = 16 };
+
+/* An element of a table: one cache line of slots. */
+struct slot_line {
+	struct slot slots[SLOTS_PER_LINE];
+};
+
+enum flow_kind {
+	FLOW_HALF_OPEN = 1,   /* TCP, only a SYN seen */
+	FLOW_ESTABLISHED = 2, /* TCP */
+	FLOW_CLOSING = 3,     /* TCP, FIN or RST seen */
+	FLOW_DATAGRAM = 4,    /* UDP */
+	FLOW_KINDS = 5,
+};
+
+/*
+ * A tracked flow of a client. `check` is the flow's tag xor a spread of `owner`: an entry of which only half was
+ * written by one CPU and half by another matches nobody, so a race costs a miss, never a wrong backend.
+ * All zero: free.
+ */
+struct flow {
+	__u64 check;
+	__u32 owner; /* service ID << 16 | number of the backend within it */
+	__u16 tick;  /* of the last packet, see struct node_settings */
+	__u8 kind;   /* enum flow_kind */
+	__u8 pad;
+};
+
+enum { FLOWS_PER_BUCKET = 4 };
+
+/* One cache line of the flow table. */
+struct flow_bucket {
+	struct flow flows[FLOWS_PER_BUCKET];
+};
+
+/* Settings and cursors of the node that outlive the daemon. */
+struct node_settings {
+	__u32 magic;	    /* LAYOUT_MAGIC */
+	__u32 version;	    /* LAYOUT_VERSION */
+	__u64 flow_secret[2]; /* keys the tags of the flow table */
+	__u32 flow_buckets;   /* a power of two */
+	__u32 last_service_id; /* the ID given out last; freed ones are reused in turn */
+	__u16 flow_lifetime[FLOW_KINDS + 3]; /* ticks without a packet after which a flow is dead, by kind */
+};
+
+/* A tick is 2^TICK_SHIFT nanoseconds of CLOCK_MONOTONIC_COARSE: about 4.3 seconds, wrapping in 78 hours. */
+enum { TICK_SHIFT = 32 };
+
+/* Packets sent to one backend, of one CPU. */
+struct backend_counters {
+	__u64 packets;
+	__u64 bytes; /* from the IP header on, as they arrived */
+};
+
+#endif /* TIDEGATE_RECORDS_H */

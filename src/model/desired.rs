@@ -1,0 +1,193 @@
+//! What the operator asked for, already validated: every value here is in range and consistent with the others.
+
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{HealthCheck, ServiceName};
+
+/// Everything a node is asked to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Desired {
+    /// Interfaces the programs are attached to; at least one, names unique.
+    pub interfaces: Vec<Interface>,
+    /// Where the admin API listens.
+    pub api: ApiSocket,
+    /// Sizes of the kernel's maps.
+    pub capacity: Capacity,
+    /// Services in the order of the file; names and addresses unique.
+    pub services: Vec<Service>,
+}
+
+/// A network interface whose packets are balanced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// The kernel's name of the interface.
+    pub name: String,
+    /// How the XDP program is attached.
+    pub mode: AttachMode,
+}
+
+/// How an XDP program is attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttachMode {
+    /// In the driver, or not at all.
+    #[default]
+    Native,
+    /// In the network stack, after the socket buffer was allocated: slow, and works on every driver.
+    Generic,
+    /// Native where the driver can, else generic with a warning.
+    Auto,
+}
+
+/// The Unix socket of the admin API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiSocket {
+    /// Path of the socket.
+    pub path: PathBuf,
+    /// Permission bits of the socket, such as `0o660`.
+    pub mode: u32,
+    /// Group that owns the socket; the daemon's own where absent.
+    pub group: Option<String>,
+}
+
+/// Sizes of the kernel's maps, in entries. Fixed when the maps are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Services.
+    pub services: u32,
+    /// Backend records, over all services.
+    pub backends: u32,
+    /// Flows that can be tracked at once.
+    pub flows: u32,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Self { services: 4096, backends: 8192, flows: 1_000_000 }
+    }
+}
+
+/// Transport protocol of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// TCP (RFC 9293).
+    Tcp,
+    /// UDP (RFC 768).
+    Udp,
+}
+
+impl Protocol {
+    /// The protocol number in an IP header.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+        }
+    }
+}
+
+/// How packets are sent to a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// The destination is rewritten; replies come back through this node and are translated back.
+    Nat,
+    /// Only the destination MAC address is rewritten; the backend owns the service address and answers directly.
+    Dsr,
+    /// The packet is put whole into an outer IP header; the backend takes it off and answers directly.
+    Ipip,
+}
+
+/// What clients connect to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceAddress {
+    /// Address of the service.
+    pub address: IpAddr,
+    /// Port of the service.
+    pub port: u16,
+    /// Transport protocol.
+    pub protocol: Protocol,
+}
+
+/// Where a backend listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BackendAddress {
+    /// Address of the backend host.
+    pub address: IpAddr,
+    /// Port on the backend; in modes that do not rewrite it, equal to the service's.
+    pub port: u16,
+}
+
+/// A service and its backends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Unique handle.
+    pub name: ServiceName,
+    /// What clients connect to.
+    pub address: ServiceAddress,
+    /// How packets are sent to the backends.
+    pub mode: Mode,
+    /// How many backends the table is sized for; see [`crate::maglev::table_size`].
+    pub max_backends: u16,
+    /// How backends are probed.
+    pub health: HealthCheck,
+    /// Backends, addresses unique within the service. May be empty.
+    pub backends: Vec<Backend>,
+}
+
+/// One backend of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// Where it listens.
+    pub address: BackendAddress,
+    /// Share of new flows relative to the other backends of the service; 1 to 1000.
+    pub weight: u16,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        })
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nat => "nat",
+            Self::Dsr => "dsr",
+            Self::Ipip => "ipip",
+        })
+    }
+}
+
+impl fmt::Display for AttachMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+            Self::Auto => "auto",
+        })
+    }
+}
+
+impl fmt::Display for ServiceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", SocketAddr::new(self.address, self.port), self.protocol)
+    }
+}
+
+impl fmt::Display for BackendAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SocketAddr::new(self.address, self.port).fmt(f)
+    }
+}

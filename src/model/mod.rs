@@ -1,0 +1,18 @@
+//! Plain types and rules of the load balancer, without any input or output.
+//!
+//! Everything else depends on this module; it depends on nothing but the standard library and serde.
+//! *Desired* state ([`Desired`]) is what the operator asked for; *observed* state ([`status`]) is what runs.
+
+mod desired;
+mod health;
+mod names;
+mod nexthop;
+pub mod status;
+
+pub use desired::{
+    ApiSocket, AttachMode, Backend, BackendAddress, Capacity, Desired, Interface, Mode, Protocol, Service,
+    ServiceAddress,
+};
+pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, Streak, Verdict};
+pub use names::{InvalidName, ServiceName};
+pub use nexthop::{NextHop, Route};
