@@ -1,11 +1,126 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
+/* The programs of tidegate: entry points only. What they do stands in lib/, one concern a file. */
 #include <vmlinux.h>
 #include <bpf/bpf_helpers.h>
 
-SEC("xdp")
-int xdp_lb(struct xdp_md *ctx __attribute__((unused)))
+#include "lib/account.h"
+#include "lib/contract.h"
+#include "lib/decapsulate.h"
+#include "lib/flow.h"
+#include "lib/forward.h"
+#include "lib/reply.h"
+
+/* What the driver is to do with a packet for which this is the reason. */
+static __always_inline int xdp_action_of(__u32 reason)
 {
-	return XDP_PASS;
+	switch (reason) {
+	case FORWARD_TX:
+	case FORWARD_REPLY_TX:
+		return XDP_TX;
+	case FORWARD_REDIRECT:
+	case FORWARD_REPLY_REDIRECT:
+		return XDP_REDIRECT;
+	default:
+		return reason >= LEDGER_FIRST_DROPPED ? XDP_DROP : XDP_PASS;
+	}
+}
+
+/* A packet for a service: choose its backend and send it there. */
+static __always_inline __u32 handle_request(struct xdp_md *ctx, struct packet *packet, __u32 service_id)
+{
+	struct service *service = bpf_map_lookup_elem(&services, &service_id);
+	struct choice choice = {};
+	__u32 reason;
+	__u64 hash;
+
+	if (!service)
+		return DROP_INTERNAL;
+	if (!packet_lengths_agree(packet))
+		return DROP_BAD_LENGTH;
+	hash = hash_five_tuple(packet);
+	reason = service->mode == MODE_NAT ? choose_tracked(service_id, service, hash, packet, &choice) :
+					     choose_by_table(service_id, service, hash, &choice);
+	if (reason)
+		return reason;
+	reason = forward_to_backend(ctx, packet, service, &choice, hash);
+	if (reason < LEDGER_FIRST_PASSED)
+		account_backend(choice.record, packet->ip_length);
+	return reason;
+}
+
+/* A packet from a NAT backend: translate it where it is a reply. `service_id` is set to the service of its flow. */
+static __always_inline __u32 handle_reply(struct xdp_md *ctx, struct packet *packet, __u32 *service_id)
+{
+	struct service *service;
+	__u32 reason;
+
+	if (!packet_lengths_agree(packet))
+		return PASS_MALFORMED;
+	service = find_reply_service(packet, service_id);
+	if (!service) {
+		*service_id = 0;
+		return PASS_NOT_A_REPLY;
+	}
+	reason = nat_reply(ctx, packet, service);
+	return reason ? reason : forward_to_client(ctx, packet, service);
+}
+
+/* The load balancer: every packet that arrives on an interface. */
+SEC("xdp")
+int xdp_lb(struct xdp_md *ctx)
+{
+	struct packet packet = {};
+	__u32 service_id = 0;
+	__u32 reason, bytes;
+
+	reason = parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, &packet);
+	if (!reason) {
+		service_id = find_service(&packet);
+		if (service_id)
+			reason = handle_request(ctx, &packet, service_id);
+		else if (is_from_nat_backend(&packet))
+			reason = handle_reply(ctx, &packet, &service_id);
+		else
+			reason = PASS_NO_SERVICE;
+	}
+	/* A lying length must not inflate the counters. */
+	bytes = packet.ip_length < packet.frame_length ? packet.ip_length : packet.frame_length;
+	account(service_id, bytes, reason);
+	return xdp_action_of(reason);
+}
+
+/* Replies of NAT backends that this node's own stack sends or routes. */
+SEC("tcx/egress")
+int tc_nat(struct __sk_buff *skb)
+{
+	struct packet packet = {};
+	__u32 reason = reply_from_stack(skb, &packet);
+
+	account_hook(LEDGER_HOOK_TC_NAT, packet.ip_length, reason);
+	return reason >= LEDGER_FIRST_DROPPED ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+/* Packets that xdp_lb passed up only because it did not know the next hop's MAC address. */
+SEC("tcx/ingress")
+int tc_handoff(struct __sk_buff *skb)
+{
+	int action = handoff_carry_out(skb);
+
+	if (action != TC_ACT_UNSPEC)
+		account_hook(LEDGER_HOOK_TC_HANDOFF, skb->len - ETH_HLEN,
+			     action == TC_ACT_REDIRECT ? FORWARD_HANDOFF : DROP_UNRESOLVED);
+	return action;
+}
+
+/* The backend's side of a tunnel. */
+SEC("xdp")
+int xdp_decap(struct xdp_md *ctx)
+{
+	__u32 only = 0, bytes = 0;
+	__u32 reason = decapsulate(ctx, &bytes);
+
+	account_block(bpf_map_lookup_elem(&decap_ledger, &only), bytes, reason);
+	return xdp_action_of(reason);
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -70,7 +70,7 @@ struct service {
 	__u8 protocol;
 	__u8 family; /* enum address_family */
 	__u8 mode;   /* enum forward_mode */
-	__u8 pad[23];
+	__u8 pad[27];
 };
 
 /* The part of a backend that changes while packets use it: read and written as one 8-byte word. */
@@ -103,7 +103,10 @@ struct slot {
 	__u16 previous; /* = current: settled. Other states are reserved for moved slots. */
 };
 
-enum { SLOTS_PER_LINE = 16 };
+enum table_shape {
+	SLOTS_PER_LINE = 16,
+	FLOWS_PER_BUCKET = 4,
+};
 
 /* An element of a table: one cache line of slots. */
 struct slot_line {
@@ -131,8 +134,6 @@ struct flow {
 	__u8 pad;
 };
 
-enum { FLOWS_PER_BUCKET = 4 };
-
 /* One cache line of the flow table. */
 struct flow_bucket {
 	struct flow flows[FLOWS_PER_BUCKET];
@@ -149,7 +150,9 @@ struct node_settings {
 };
 
 /* A tick is 2^TICK_SHIFT nanoseconds of CLOCK_MONOTONIC_COARSE: about 4.3 seconds, wrapping in 78 hours. */
-enum { TICK_SHIFT = 32 };
+enum flow_time {
+	TICK_SHIFT = 32,
+};
 
 /* Packets sent to one backend, of one CPU. */
 struct backend_counters {

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Sending a packet on: towards a backend by its mode, and a translated reply towards its client. */
+#ifndef TIDEGATE_FORWARD_H
+#define TIDEGATE_FORWARD_H
+
+#include "encapsulate.h"
+#include "handoff.h"
+#include "nat.h"
+
+/* Sends the frame to the backend's next hop, whose MAC addresses are known. */
+static __always_inline __u32 transmit(struct xdp_md *ctx, const struct choice *choice)
+{
+	struct ethhdr *eth = (void *)(long)ctx->data;
+
+	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	__builtin_memcpy(eth->h_dest, choice->backend->destination_mac, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, choice->backend->source_mac, ETH_ALEN);
+	if (choice->interface == ctx->ingress_ifindex)
+		return FORWARD_TX;
+	bpf_redirect(choice->interface, 0);
+	return FORWARD_REDIRECT;
+}
+
+/* Leaves the next hop to the kernel. A NAT packet is an ordinary packet to route, so it can do without a note. */
+static __always_inline __u32 hand_off(struct xdp_md *ctx, const struct choice *choice)
+{
+	__u8 mode = choice->backend->mode;
+
+	if (choice->interface && !handoff_note(ctx, choice->interface, mode == MODE_DSR ? choice : 0))
+		return FORWARD_HANDOFF;
+	return mode == MODE_NAT ? FORWARD_HANDOFF : DROP_UNRESOLVED;
+}
+
+/* Makes of the packet what the backend is to get. Returns LEDGER_NONE or the reason to drop it. */
+static __always_inline __u32 rewrite(struct xdp_md *ctx, const struct packet *packet, const struct service *service,
+				     const struct choice *choice, __u64 hash)
+{
+	switch (choice->backend->mode) {
+	case MODE_NAT:
+		return nat_request(ctx, packet, service, choice->backend);
+	case MODE_IPIP:
+		return choice->flags & BACKEND_LOCAL ? LEDGER_NONE : encapsulate_ipip(ctx, packet, choice, hash);
+	case MODE_DSR:
+		return LEDGER_NONE;
+	default:
+		return DROP_INTERNAL;
+	}
+}
+
+static __always_inline __u32 forward_overhead(const struct choice *choice)
+{
+	if (choice->backend->mode != MODE_IPIP)
+		return 0;
+	return choice->flags & BACKEND_IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+}
+
+/* Sends a packet of a service to the backend chosen for it. */
+static __always_inline __u32 forward_to_backend(struct xdp_md *ctx, const struct packet *packet,
+						const struct service *service, const struct choice *choice, __u64 hash)
+{
+	__u32 reason;
+
+	if (!(choice->flags & BACKEND_LOCAL) && packet->ip_length + forward_overhead(choice) > choice->mtu)
+		return DROP_TOO_BIG;
+	reason = rewrite(ctx, packet, service, choice, hash);
+	if (reason)
+		return reason;
+	if (choice->flags & BACKEND_LOCAL)
+		return FORWARD_LOCAL;
+	return choice->flags & BACKEND_RESOLVED ? transmit(ctx, choice) : hand_off(ctx, choice);
+}
+
+/* Sends a translated reply to its client, by the kernel's routing table: there is no record of clients' next hops. */
+static __always_inline __u32 forward_to_client(struct xdp_md *ctx, const struct packet *packet,
+					       const struct service *service)
+{
+	struct bpf_fib_lookup fib = {
+		.l4_protocol = packet->protocol,
+		.sport = service->port,
+		.dport = packet->destination_port,
+		.tot_len = packet->ip_length,
+		.ifindex = ctx->ingress_ifindex,
+	};
+	struct ethhdr *eth = (void *)(long)ctx->data;
+
+	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	if (packet->family == FAMILY_IPV4) {
+		fib.family = AF_INET;
+		fib.ipv4_src = service->address[0];
+		fib.ipv4_dst = packet->destination[0];
+	} else {
+		fib.family = AF_INET6;
+		__builtin_memcpy(fib.ipv6_src, service->address, sizeof(fib.ipv6_src));
+		__builtin_memcpy(fib.ipv6_dst, packet->destination, sizeof(fib.ipv6_dst));
+	}
+	switch (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0)) {
+	case BPF_FIB_LKUP_RET_SUCCESS:
+		__builtin_memcpy(eth->h_dest, fib.dmac, ETH_ALEN);
+		__builtin_memcpy(eth->h_source, fib.smac, ETH_ALEN);
+		if (fib.ifindex == ctx->ingress_ifindex)
+			return FORWARD_REPLY_TX;
+		bpf_redirect(fib.ifindex, 0);
+		return FORWARD_REPLY_REDIRECT;
+	case BPF_FIB_LKUP_RET_NO_NEIGH:
+		return handoff_note(ctx, fib.ifindex, 0) ? DROP_UNRESOLVED : FORWARD_REPLY_HANDOFF;
+	case BPF_FIB_LKUP_RET_NOT_FWDED:
+		/* The client is this node itself. */
+		return FORWARD_REPLY_HANDOFF;
+	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
+		return DROP_TOO_BIG;
+	case BPF_FIB_LKUP_RET_FWD_DISABLED:
+		return DROP_FORWARDING_DISABLED;
+	default:
+		return DROP_REPLY_NO_ROUTE;
+	}
+}
+
+#endif /* TIDEGATE_FORWARD_H */

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Address translation: requests get the backend as destination, replies the service as source. */
+#ifndef TIDEGATE_NAT_H
+#define TIDEGATE_NAT_H
+
+#include "checksum.h"
+#include "flow.h"
+
+/* Longest IPv4 header and Ethernet header: a mask that keeps offsets within what the verifier can follow. */
+#define L4_OFFSET_MASK 0x7f
+
+/*
+ * One translation: which end of the packet, and from what to what. The sums are those of struct service and struct backend.
+ */
+struct translation {
+	const __be32 *address;
+	__be16 port;
+	__u16 old_address_sum;
+	__u16 new_address_sum;
+	__u16 old_endpoint_sum;
+	__u16 new_endpoint_sum;
+	__u8 source; /* translate the source, else the destination */
+};
+
+static __always_inline __u32 translate_ipv4(void *l3, void *data_end, const struct translation *translation)
+{
+	struct iphdr *ip = l3;
+
+	if ((void *)(ip + 1) > data_end)
+		return DROP_INTERNAL;
+	if (ip->ttl <= 1)
+		return DROP_TTL_EXPIRED;
+	ip->check = checksum_replace(ip->check, translation->old_address_sum, translation->new_address_sum);
+	/* TTL is the high byte of its word: one less is the word 0x0100 less. */
+	ip->check = checksum_replace(ip->check, bpf_htons(0x0100), 0);
+	ip->ttl--;
+	if (translation->source)
+		ip->saddr = translation->address[0];
+	else
+		ip->daddr = translation->address[0];
+	return LEDGER_NONE;
+}
+
+static __always_inline __u32 translate_ipv6(void *l3, void *data_end, const struct translation *translation)
+{
+	struct ipv6hdr *ip = l3;
+
+	if ((void *)(ip + 1) > data_end)
+		return DROP_INTERNAL;
+	if (ip->hop_limit <= 1)
+		return DROP_TTL_EXPIRED;
+	ip->hop_limit--;
+	__builtin_memcpy(translation->source ? &ip->saddr : &ip->daddr, translation->address, sizeof(ip->saddr));
+	return LEDGER_NONE;
+}
+
+static __always_inline __u32 translate(struct xdp_md *ctx, const struct packet *packet,
+				       const struct translation *translation)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	void *l4 = data + (packet->l4_offset & L4_OFFSET_MASK);
+	struct udphdr *ports = l4; /* TCP has its ports in the same place */
+	__u32 reason;
+
+	if ((void *)(ports + 1) > data_end)
+		return DROP_INTERNAL;
+	reason = packet->family == FAMILY_IPV4 ? translate_ipv4(data + ETH_HLEN, data_end, translation) :
+						 translate_ipv6(data + ETH_HLEN, data_end, translation);
+	if (reason)
+		return reason;
+	if (translation->source)
+		ports->source = translation->port;
+	else
+		ports->dest = translation->port;
+	if (checksum_replace_l4(l4, data_end, packet->protocol, translation->old_endpoint_sum,
+				translation->new_endpoint_sum))
+		return DROP_INTERNAL;
+	return LEDGER_NONE;
+}
+
+/* Gives a request the backend as its destination. */
+static __always_inline __u32 nat_request(struct xdp_md *ctx, const struct packet *packet,
+					 const struct service *service, const struct backend *backend)
+{
+	struct translation translation = {
+		.address = backend->address,
+		.port = backend->port,
+		.old_address_sum = service->address_sum,
+		.new_address_sum = backend->address_sum,
+		.old_endpoint_sum = service->endpoint_sum,
+		.new_endpoint_sum = backend->endpoint_sum,
+	};
+
+	return translate(ctx, packet, &translation);
+}
+
+/* One's complement sum of the address and port that a reply comes from. */
+static __always_inline __u16 sum_address(const __be32 *address, const struct packet *packet)
+{
+	__u64 sum = address[0];
+
+	if (packet->family == FAMILY_IPV6)
+		sum += (__u64)address[1] + address[2] + address[3];
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
+	return checksum_fold(sum);
+}
+
+/* Gives a reply the service as its source. */
+static __always_inline __u32 nat_reply(struct xdp_md *ctx, const struct packet *packet, const struct service *service)
+{
+	__u16 address_sum = sum_address(packet->source, packet);
+	struct translation translation = {
+		.address = service->address,
+		.port = service->port,
+		.old_address_sum = address_sum,
+		.new_address_sum = service->address_sum,
+		.old_endpoint_sum = checksum_fold(address_sum + packet->source_port),
+		.new_endpoint_sum = service->endpoint_sum,
+		.source = 1,
+	};
+
+	return translate(ctx, packet, &translation);
+}
+
+/*
+ * The service through which the client of this reply reached its backend, or 0 where it is no reply of a tracked flow.
+ * `service_id` is set with it. Notes the packet in the flow's entry.
+ */
+static __always_inline struct service *find_reply_service(const struct packet *packet, __u32 *service_id)
+{
+	struct flow_query query;
+	struct flow *flow;
+
+	if (flow_query_init(&query, packet->destination, packet->destination_port, packet))
+		return 0;
+	flow = flow_find_reply(&query, packet->source, packet->source_port, packet->protocol, service_id);
+	if (!flow)
+		return 0;
+	flow_touch(&query, flow, flow_read(flow), packet, 0);
+	return bpf_map_lookup_elem(&services, service_id);
+}
+
+#endif /* TIDEGATE_NAT_H */

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Replies of NAT backends that come up through the network stack of this node: translated on egress, in TC. */
+#ifndef TIDEGATE_REPLY_H
+#define TIDEGATE_REPLY_H
+
+#include "nat.h"
+
+/* Bytes that must be linear for the headers to be read: Ethernet, the longest IPv4 header, TCP. */
+#define REPLY_HEADERS (ETH_HLEN + 60 + 20)
+
+/* Offset of the checksum in a TCP or UDP header. */
+static __always_inline __u32 l4_checksum_offset(const struct packet *packet)
+{
+	return packet->protocol == IPPROTO_TCP ? __builtin_offsetof(struct tcphdr, check) :
+						 __builtin_offsetof(struct udphdr, check);
+}
+
+/*
+ * Gives a reply the service as its source. The helpers know about checksums that the hardware is still to complete, where the
+ * field holds only the sum of the pseudo-header: addresses count there, ports do not.
+ */
+static __always_inline __u32 translate_reply(struct __sk_buff *skb, const struct packet *packet,
+					     const struct service *service)
+{
+	__u32 l4 = packet->l4_offset & L4_OFFSET_MASK;
+	__u32 l4_check = l4 + l4_checksum_offset(packet);
+	__u64 mangled = packet->protocol == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
+	__u32 words = packet->family == FAMILY_IPV4 ? 1 : 4;
+	__u32 address_offset;
+	__be16 port = service->port;
+	__be32 address[4];
+	__u32 i;
+
+	__builtin_memcpy(address, service->address, sizeof(address));
+	for (i = 0; i < words; i++) {
+		if (bpf_l4_csum_replace(skb, l4_check, packet->source[i & 3], address[i & 3],
+					mangled | BPF_F_PSEUDO_HDR | sizeof(__be32)))
+			return DROP_INTERNAL;
+	}
+	if (bpf_l4_csum_replace(skb, l4_check, packet->source_port, port, mangled | sizeof(port)))
+		return DROP_INTERNAL;
+	if (packet->family == FAMILY_IPV4) {
+		address_offset = ETH_HLEN + __builtin_offsetof(struct iphdr, saddr);
+		if (bpf_l3_csum_replace(skb, ETH_HLEN + __builtin_offsetof(struct iphdr, check), packet->source[0],
+					address[0], sizeof(__be32)) ||
+		    bpf_skb_store_bytes(skb, address_offset, address, sizeof(__be32), 0))
+			return DROP_INTERNAL;
+	} else {
+		address_offset = ETH_HLEN + __builtin_offsetof(struct ipv6hdr, saddr);
+		if (bpf_skb_store_bytes(skb, address_offset, address, sizeof(address), 0))
+			return DROP_INTERNAL;
+	}
+	if (bpf_skb_store_bytes(skb, l4 + __builtin_offsetof(struct udphdr, source), &port, sizeof(port), 0))
+		return DROP_INTERNAL;
+	return FORWARD_REPLY_HANDOFF;
+}
+
+/* Judges a packet that leaves this node, and translates it where it is the reply of a tracked flow. */
+static __always_inline __u32 reply_from_stack(struct __sk_buff *skb, struct packet *packet)
+{
+	struct service *service;
+	__u32 service_id = 0;
+	__u32 reason;
+
+	reason = parse((void *)(long)skb->data, (void *)(long)skb->data_end, packet);
+	if (reason == PASS_MALFORMED) {
+		/* Perhaps only not linear. */
+		bpf_skb_pull_data(skb, skb->len < REPLY_HEADERS ? skb->len : REPLY_HEADERS);
+		reason = parse((void *)(long)skb->data, (void *)(long)skb->data_end, packet);
+	}
+	if (reason)
+		return reason;
+	if (!is_from_nat_backend(packet))
+		return PASS_NO_SERVICE;
+	service = find_reply_service(packet, &service_id);
+	if (!service)
+		return PASS_NOT_A_REPLY;
+	return translate_reply(skb, packet, service);
+}
+
+#endif /* TIDEGATE_REPLY_H */
