@@ -1,1 +1,2 @@
 //! Black-box tests, one module a capability.
+mod smoke;

@@ -75,8 +75,7 @@ static __always_inline int flow_is_dead(const struct flow_query *query, union fl
 {
 	__u16 age = query->now - word.entry.tick;
 
-	return !word.entry.owner || word.entry.kind >= FLOW_KINDS ||
-	       age > query->settings->flow_lifetime[word.entry.kind];
+	return !word.entry.owner || age > query->settings->flow_lifetime[word.entry.kind & (FLOW_KINDS - 1)];
 }
 
 static __always_inline int flow_has_tag(const struct flow_query *query, const struct flow *flow, union flow_word word)

@@ -118,7 +118,7 @@ enum flow_kind {
 	FLOW_ESTABLISHED = 2, /* TCP */
 	FLOW_CLOSING = 3,     /* TCP, FIN or RST seen */
 	FLOW_DATAGRAM = 4,    /* UDP */
-	FLOW_KINDS = 5,
+	FLOW_KINDS = 8,	      /* room for more; a power of two, to mask with */
 };
 
 /*
@@ -146,7 +146,7 @@ struct node_settings {
 	__u64 flow_secret[2]; /* keys the tags of the flow table */
 	__u32 flow_buckets;   /* a power of two */
 	__u32 last_service_id; /* the ID given out last; freed ones are reused in turn */
-	__u16 flow_lifetime[FLOW_KINDS + 3]; /* ticks without a packet after which a flow is dead, by kind */
+	__u16 flow_lifetime[FLOW_KINDS]; /* ticks without a packet after which a flow is dead, by kind */
 };
 
 /* A tick is 2^TICK_SHIFT nanoseconds of CLOCK_MONOTONIC_COARSE: about 4.3 seconds, wrapping in 78 hours. */
