@@ -11,5 +11,7 @@
 //!
 //! `docs/design.md` says why it is built this way.
 
+pub mod health;
 pub mod maglev;
 pub mod model;
+pub mod nexthop;
