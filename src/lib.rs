@@ -12,5 +12,8 @@
 //! `docs/design.md` says why it is built this way.
 
 pub mod datapath;
+pub mod engine;
+pub mod health;
 pub mod maglev;
 pub mod model;
+pub mod nexthop;

@@ -1,2 +1,1 @@
 //! Black-box tests, one module a capability.
-mod smoke;

@@ -124,10 +124,10 @@ impl<T: PlainData> MappedArray<T> {
         value
     }
 
-    /// Writes an element, word by word.
+    /// Writes an element, word by word, the first word last: in records that packets test, it makes the others valid.
     pub(super) fn set(&self, index: usize, value: &T) {
         let source = std::ptr::from_ref(value).cast::<Word>();
-        for word in 0..Self::WORDS {
+        for word in (0..Self::WORDS).rev() {
             // SAFETY: `word` is within the value.
             let bits = unsafe { source.add(word).read_unaligned() };
             self.word(index, word).store(bits, Ordering::Release);

@@ -69,8 +69,14 @@ pub struct Capacity {
 
 impl Default for Capacity {
     fn default() -> Self {
-        Self { services: 4096, backends: 8192, flows: 1_000_000 }
+        Self { services: 4096, backends: 262_144, flows: 1_000_000 }
     }
+}
+
+/// Backend records that a service reserves whose table is sized for `max_backends` backends: one for each, as many again for
+/// those that are being replaced, and the one for number 0, which is never used.
+pub const fn backend_records(max_backends: u16) -> u32 {
+    2 * max_backends as u32 + 1
 }
 
 /// Transport protocol of a service.
