@@ -11,5 +11,6 @@
 //!
 //! `docs/design.md` says why it is built this way.
 
+pub mod api;
 pub mod maglev;
 pub mod model;
