@@ -271,7 +271,9 @@ fn remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => {
             "run the daemon as root, or give its user write access to the folder and membership in the group"
         }
-        io::ErrorKind::NotADirectory => "a part of the path is a file; choose another `api.socket.path`",
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            "a part of the path is a file; choose another `api.socket.path`"
+        }
         io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only; use a path under /run",
         io::ErrorKind::StorageFull => "the file system is full; free some room",
         _ => "check the path in `api.socket.path`",

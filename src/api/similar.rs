@@ -58,7 +58,7 @@ mod tests {
     fn finds_slips_of_the_finger() {
         assert_eq!(of("wbe"), ["web"]);
         assert_eq!(of("WEB"), ["web", "web-v6"]);
-        assert_eq!(of("dns_udp"), ["dns-udp"]);
+        assert_eq!(of("dns_udp"), ["dns-udp", "dns-tcp"]);
         assert_eq!(of("dns"), ["dns-tcp", "dns-udp"]);
         assert_eq!(of("web-v4"), ["web-v6", "web"]);
     }

@@ -160,7 +160,7 @@ async fn the_end_of_the_server_removes_its_socket() {
     assert_eq!(server.get("/healthz").await.status, 200);
     let path = server.path();
     server.tell_to_stop();
-    server.stopped().await;
+    let _folder = server.stopped().await;
     assert!(!path.exists());
 }
 
@@ -171,7 +171,7 @@ async fn the_end_of_the_server_leaves_the_socket_of_another_alone() {
     fs::remove_file(&path).unwrap();
     let _other = StdListener::bind(&path).unwrap();
     server.tell_to_stop();
-    server.stopped().await;
+    let _folder = server.stopped().await;
     assert!(path.exists());
 }
 
@@ -196,6 +196,6 @@ async fn the_end_of_the_server_answers_what_was_asked_and_cuts_what_is_silent() 
     release.send(()).unwrap();
     let answer = Answer::read(&mut asking).await;
     assert_eq!((answer.status, answer.body.as_str()), (200, "ok\n"));
-    server.stopped().await;
+    let _folder = server.stopped().await;
     drop(silent);
 }
