@@ -12,5 +12,7 @@
 //! `docs/design.md` says why it is built this way.
 
 pub mod api;
+pub mod cli;
 pub mod maglev;
 pub mod model;
+pub mod telemetry;
