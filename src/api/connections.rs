@@ -201,7 +201,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_in_work_never_gives_way() {
-        let never = Router::new().fallback(|| std::future::pending::<Problem>());
+        let never = Router::new().fallback(std::future::pending::<Problem>);
         let mut connections = Connections::new(never);
         let mut clients = Vec::new();
         for _ in 0..CONNECTIONS {

@@ -10,7 +10,7 @@ mod routes;
 mod server;
 mod similar;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use listener::{ApiError, Listener, bind};
 pub use problem::{CONTENT_TYPE as PROBLEM_CONTENT_TYPE, Problem};

@@ -185,3 +185,36 @@ fn quoted(names: &[&str]) -> String {
         _ => quoted.concat(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_has_every_code_with_its_status() {
+        let manual = include_str!("../../docs/reference/api.md");
+        for problem in [
+            Problem::no_such_route("/x", "/y"),
+            Problem::method_not_allowed("PUT", "/x"),
+            Problem::unknown_service("x", &[]),
+            Problem::invalid_path("x".to_owned()),
+            Problem::unknown_parameter("x=y"),
+            Problem::body_too_large(1),
+            Problem::not_ready(Vec::new()),
+            Problem::timed_out(5),
+            Problem::too_many_connections(1),
+            Problem::unreadable(&ObserveError::new("x", "y")),
+            Problem::internal("x".to_owned()),
+        ] {
+            let row = format!("| `{}` | {} |", problem.code, problem.status);
+            assert!(manual.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
+    fn names_are_listed_as_a_person_would() {
+        assert_eq!(quoted(&["a"]), "`a`");
+        assert_eq!(quoted(&["a", "b"]), "`a` or `b`");
+        assert_eq!(quoted(&["a", "b", "c"]), "`a`, `b` or `c`");
+    }
+}

@@ -92,7 +92,7 @@ Exit codes:
   1  failed, or there is no such service
   2  the command line makes no sense
   4  no daemon answers on the socket
-  5  the daemon is not ready, or something is wrong; with SERVICE: a backend is down, or there is none
+  5  not ready, or something is wrong; with SERVICE: a backend is down, or there is none
 
 The codes are the same for both kinds of output.";
 
@@ -255,6 +255,18 @@ mod tests {
         for verb in Cli::command().get_subcommands() {
             for option in verb.get_arguments() {
                 assert!(option.get_help().is_some(), "{} {}", verb.get_name(), option.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn the_manual_has_every_verb_and_option() {
+        let manual = include_str!("../../docs/reference/cli.md");
+        for verb in Cli::command().get_subcommands() {
+            let (_, section) = manual.split_once(&format!("\n## tidegate {}\n", verb.get_name())).unwrap();
+            let section = section.split("\n## ").next().unwrap();
+            for option in verb.get_arguments().filter_map(|option| option.get_long()) {
+                assert!(section.contains(&format!("`--{option}")), "{} --{option}", verb.get_name());
             }
         }
     }

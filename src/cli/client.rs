@@ -188,12 +188,39 @@ fn permission_remedy(socket: &Path) -> String {
     let group = fs::metadata(socket)
         .ok()
         .and_then(|file| Group::from_gid(Gid::from_raw(file.gid())).ok().flatten())
-        .filter(|group| !group.gid.as_raw().eq(&0));
+        .filter(|group| group.gid.as_raw() != 0);
     match group {
         Some(group) => format!(
             "it belongs to group `{0}`; join it with `usermod -aG {0} USER` and log in again, or use sudo",
             group.name
         ),
         None => "use sudo, or let a group in with `api.socket.group` in the configuration".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::lchown;
+
+    use nix::unistd::geteuid;
+
+    use super::*;
+
+    #[test]
+    fn the_remedy_of_a_lack_of_permission_names_the_group() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let group = Group::from_gid(Gid::from_raw(1)).unwrap().unwrap();
+        assert!(permission_remedy(file.path()).contains("api.socket.group"));
+        lchown(file.path(), None, Some(1)).unwrap();
+        let remedy = permission_remedy(file.path());
+        assert!(remedy.contains(&format!("usermod -aG {} USER", group.name)), "{remedy}");
+
+        let denied = Client::new(file.path()).not_connected(io::ErrorKind::PermissionDenied.into());
+        assert!(denied.to_string().starts_with("no permission to use "), "{denied}");
+        assert_eq!(denied.exit(), Exit::Unreachable);
+        assert!(permission_remedy(Path::new("/none")).contains("use sudo"));
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use tracing::{Subscriber, warn};
 use tracing_subscriber::{
     EnvFilter, Layer,
-    fmt::{self, MakeWriter, time::FormatTime},
+    fmt::{self, MakeWriter},
     layer::SubscriberExt,
     registry::LookupSpan,
     util::SubscriberInitExt,
@@ -81,23 +81,11 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
+    let text = || fmt::layer().with_ansi(style.colours);
     match style.format {
         LogFormat::Json => fmt::layer().json().flatten_event(true).with_writer(writer).boxed(),
-        LogFormat::Text => {
-            fmt::layer().with_ansi(style.colours).with_timer(Times(style.times)).with_writer(writer).boxed()
-        }
-    }
-}
-
-/// UTC times, or none.
-struct Times(bool);
-
-impl FormatTime for Times {
-    fn format_time(&self, line: &mut fmt::format::Writer<'_>) -> std::fmt::Result {
-        match self.0 {
-            true => fmt::time::SystemTime.format_time(line),
-            false => Ok(()),
-        }
+        LogFormat::Text if style.times => text().with_writer(writer).boxed(),
+        LogFormat::Text => text().without_time().with_writer(writer).boxed(),
     }
 }
 
