@@ -11,9 +11,12 @@
 //!
 //! `docs/design.md` says why it is built this way.
 
+pub mod api;
+pub mod cli;
 pub mod datapath;
 pub mod engine;
 pub mod health;
 pub mod maglev;
 pub mod model;
 pub mod nexthop;
+pub mod telemetry;
