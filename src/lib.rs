@@ -11,5 +11,6 @@
 //!
 //! `docs/design.md` says why it is built this way.
 
+pub mod config;
 pub mod maglev;
 pub mod model;

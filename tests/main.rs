@@ -1,1 +1,3 @@
 //! Black-box tests, one module a capability.
+
+mod config;
