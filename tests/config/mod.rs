@@ -6,18 +6,16 @@ mod node;
 mod reporting;
 mod services;
 
-use std::fmt::Write as _;
-
-use tidegate::{config::parse, model::Desired};
+use tidegate::{
+    config::{Problem, parse},
+    model::Desired,
+};
 
 /// What is wrong with `text`, one line a problem: `line:column: field: message`.
 pub fn problems(text: &str) -> String {
     let error = parse(text, "tidegate.yaml").expect_err("the text must be refused");
-    let mut lines = String::new();
-    for problem in error.problems() {
-        writeln!(lines, "{}:{}: {problem}", problem.line, problem.column).unwrap();
-    }
-    lines
+    let line = |problem: &Problem| format!("{}:{}: {problem}\n", problem.line, problem.column);
+    error.problems().iter().map(line).collect()
 }
 
 /// A file with one service, whose lines are `service`, from line 4 and column 5 on.
