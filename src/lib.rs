@@ -13,6 +13,8 @@
 
 pub mod api;
 pub mod cli;
+pub mod config;
+pub mod daemon;
 pub mod datapath;
 pub mod engine;
 pub mod health;

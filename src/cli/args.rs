@@ -164,9 +164,9 @@ pub struct DecapArgs {
     #[arg(long, value_name = "IF")]
     pub interface: String,
 
-    /// Stay in the foreground after attaching and show the counters as they change, until interrupted
+    /// Stay in the foreground after attaching and follow the addresses of this host, until interrupted
     ///
-    /// The program stays attached afterwards.
+    /// Without it the addresses are those that the host has now. The program stays attached afterwards.
     #[arg(long, group = "action")]
     pub watch: bool,
 

@@ -17,7 +17,7 @@ use super::{
     error::DatapathError,
     kernel::read_ledger,
     ledger::LedgerCounters,
-    load::{adopt_map, exclude_load_balancer, load_failed, log_libbpf, take_program},
+    load::{LoadedProgram, adopt_map, exclude_load_balancer, load_failed, log_libbpf, take_program},
     pins::Pins,
     records::{address_from_words, address_words},
     skeleton::{LbSkelBuilder, types},
@@ -35,6 +35,7 @@ pub struct Decap {
     pins: Pins,
     addresses: MapHandle,
     ledger: MapHandle,
+    program: Option<LoadedProgram>,
 }
 
 /// What the program does and did.
@@ -49,16 +50,54 @@ pub struct DecapStatus {
 }
 
 impl Decap {
-    /// Attaches the program to an interface, or replaces it there. Says which mode it got.
-    pub fn attach(pins: &Pins, interface: &Interface) -> Result<(Self, AttachMode), DatapathError> {
+    /// Loads the program, on the maps that are pinned where some are. Nothing is attached yet.
+    ///
+    /// # Errors
+    /// Where there is no BPF file system, or the kernel refuses the program.
+    pub fn load(pins: &Pins) -> Result<Self, DatapathError> {
         log_libbpf();
         pins.create()?;
         let _lock = pins.lock_decap()?;
+        let mut object = MaybeUninit::uninit();
+        let mut skeleton = LbSkelBuilder::default().open(&mut object).map_err(load_failed)?;
+        exclude_load_balancer(&mut skeleton)?;
+        let pinned = pins.map(ADDRESSES).exists() && pins.map(LEDGER).exists();
+        if pinned {
+            adopt_map(&pins.map(ADDRESSES), &mut skeleton.maps.decap_addresses)?;
+            adopt_map(&pins.map(LEDGER), &mut skeleton.maps.decap_ledger)?;
+        }
+        let skeleton = skeleton.load().map_err(load_failed)?;
+        let failed = |error| DatapathError::system("keep a map's descriptor", error);
+        let decap = Self {
+            pins: pins.clone(),
+            addresses: MapHandle::try_from(&skeleton.maps.decap_addresses).map_err(failed)?,
+            ledger: MapHandle::try_from(&skeleton.maps.decap_ledger).map_err(failed)?,
+            program: Some(take_program(PROGRAM, &skeleton.progs.xdp_decap)?),
+        };
+        if !pinned {
+            for (name, map) in [(ADDRESSES, &decap.addresses), (LEDGER, &decap.ledger)] {
+                let path = pins.map(name);
+                Pins::remove(&path)?;
+                sys::pin(map.as_fd(), &path)
+                    .map_err(|error| DatapathError::system(format!("pin {}", path.display()), error))?;
+            }
+        }
+        Ok(decap)
+    }
+
+    /// Attaches the loaded program to an interface, or replaces the one that is there. Says which mode it got.
+    ///
+    /// # Errors
+    /// Where there is no such interface, it cannot run XDP programs in this mode, or another program is there.
+    pub fn attach(&self, interface: &Interface) -> Result<AttachMode, DatapathError> {
+        let Some(program) = &self.program else {
+            return Err(DatapathError::system("attach", "the program is not loaded"));
+        };
+        let _lock = self.pins.lock_decap()?;
         let index = interface_index(&interface.name)?;
-        let (decap, program) = Self::load(pins)?;
-        let attached = attach_xdp(pins, LINK, &program, &interface.name, index, interface.mode)?;
-        pin_program(pins, &program)?;
-        Ok((decap, attached.mode))
+        let attached = attach_xdp(&self.pins, LINK, program, &interface.name, index, interface.mode)?;
+        pin_program(&self.pins, program)?;
+        Ok(attached.mode)
     }
 
     /// What is pinned, without loading anything; `None` where nothing is.
@@ -72,7 +111,7 @@ impl Decap {
                 DatapathError::system(format!("open the map pinned at {}", path.display()), error)
             })
         };
-        Ok(Some(Self { pins: pins.clone(), addresses: open(ADDRESSES)?, ledger: open(LEDGER)? }))
+        Ok(Some(Self { pins: pins.clone(), addresses: open(ADDRESSES)?, ledger: open(LEDGER)?, program: None }))
     }
 
     /// Takes the program off an interface; with the last one everything pinned for it goes. `false`: it was not there.
@@ -92,33 +131,6 @@ impl Decap {
         drop(lock);
         pins.remove_empty_folders();
         Ok(was_there)
-    }
-
-    fn load(pins: &Pins) -> Result<(Self, super::load::LoadedProgram), DatapathError> {
-        let mut object = MaybeUninit::uninit();
-        let mut skeleton = LbSkelBuilder::default().open(&mut object).map_err(load_failed)?;
-        exclude_load_balancer(&mut skeleton)?;
-        let pinned = pins.map(ADDRESSES).exists() && pins.map(LEDGER).exists();
-        if pinned {
-            adopt_map(&pins.map(ADDRESSES), &mut skeleton.maps.decap_addresses)?;
-            adopt_map(&pins.map(LEDGER), &mut skeleton.maps.decap_ledger)?;
-        }
-        let skeleton = skeleton.load().map_err(load_failed)?;
-        let failed = |error| DatapathError::system("keep a map's descriptor", error);
-        let decap = Self {
-            pins: pins.clone(),
-            addresses: MapHandle::try_from(&skeleton.maps.decap_addresses).map_err(failed)?,
-            ledger: MapHandle::try_from(&skeleton.maps.decap_ledger).map_err(failed)?,
-        };
-        if !pinned {
-            for (name, map) in [(ADDRESSES, &decap.addresses), (LEDGER, &decap.ledger)] {
-                let path = pins.map(name);
-                Pins::remove(&path)?;
-                sys::pin(map.as_fd(), &path)
-                    .map_err(|error| DatapathError::system(format!("pin {}", path.display()), error))?;
-            }
-        }
-        Ok((decap, take_program(PROGRAM, &skeleton.progs.xdp_decap)?))
     }
 
     /// Makes these the addresses for which outer headers are taken off. Returns whether anything changed.

@@ -56,6 +56,7 @@ pub struct Kernel {
     table_types: Option<TableTypes>,
     sizes: Sizes,
     writes: u64,
+    fresh: bool,
     _lock: PinsLock,
 }
 
@@ -85,6 +86,7 @@ impl Kernel {
             programs: loaded.programs,
             sizes,
             writes: 0,
+            fresh: pinned.is_none(),
             _lock: lock,
             maps: {
                 if pinned.is_none() {
@@ -103,6 +105,15 @@ impl Kernel {
     /// True where the configured capacity differs from that of the pinned maps, which is kept.
     pub fn capacity_differs(&self, capacity: Capacity) -> bool {
         Sizes::from(capacity) != self.sizes
+    }
+
+    /// Removes the pins of maps that this process made, for when it cannot start after all. Adopted ones stay.
+    pub fn abandon(&mut self) {
+        if self.fresh
+            && let Err(error) = self.pins.remove_load_balancer()
+        {
+            tracing::warn!("{error}");
+        }
     }
 
     /// Writes the node's settings into new maps. The magic number comes last: it says that everything is there.
