@@ -5,12 +5,15 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
-use serde_saphyr::granit_parser::{Event, Marker, Options, Parser, ScalarStyle, ScanError, Span};
+use serde_saphyr::granit_parser::{ErrorKind, Event, Marker, Options, Parser, ScalarStyle, ScanError, Span};
 
 use super::problem::Position;
 
-/// Nodes of one file, copies made by aliases included. More are an attack or an accident.
-const MOST_NODES: usize = 4_000_000;
+/// Nodes of one file, keys and copies made by aliases included; 16 MiB of services and backends written out in full
+/// have fewer. More are an attack or an accident, and memory.
+const MOST_NODES: usize = 3_000_000;
+/// Anchors of one file.
+const MOST_ANCHORS: usize = 10_000;
 /// Levels of nesting; the configuration itself needs six.
 const DEEPEST: usize = 32;
 
@@ -65,9 +68,9 @@ pub fn read(text: &str) -> Result<Node<'_>, Fatal> {
         builder.take(event, &span)?;
     }
     let start = Position { line: 1, column: 1, offset: 0, width: 1 };
-    builder
-        .root
-        .ok_or_else(|| (start, "the file is empty; it must name at least one of `interfaces`".to_owned()))
+    builder.root.ok_or_else(|| {
+        (start, "the file is empty; name at least one interface: interfaces: [{ name: eth0 }]".to_owned())
+    })
 }
 
 /// A list or mapping whose end was not met yet.
@@ -152,23 +155,25 @@ impl<'t> Builder<'t> {
     }
 
     fn alias(&mut self, anchor: usize, at: Position) -> Result<(), Fatal> {
-        let Some(Anchored { node, nodes, height }) = self.anchors.get(&anchor) else {
+        let size = self.anchors.get(&anchor).map(|anchored| (anchored.nodes, anchored.height));
+        let Some((nodes, height)) = size else {
             return Err((at, "an alias inside of what it stands for".to_owned()));
         };
-        let (nodes, height) = (*nodes, *height);
         check_depth(self.open.len() + height, at)?;
-        if self.nodes + nodes > MOST_NODES {
-            return self.count(nodes, at);
+        self.count(nodes, at)?; // before the copy is made
+        match self.anchors.get(&anchor).map(|anchored| anchored.node.clone()) {
+            Some(node) => self.place(node, 0, nodes, height),
+            None => Ok(()),
         }
-        let node = node.clone();
-        self.count(nodes, at)?;
-        self.place(node, 0, nodes, height)
     }
 
     /// Puts a finished node where it belongs.
     fn place(&mut self, node: Node<'t>, anchor: usize, nodes: usize, height: usize) -> Result<(), Fatal> {
         if anchor != 0 {
             self.count(nodes, node.at)?;
+            if self.anchors.len() >= MOST_ANCHORS {
+                return Err((node.at, format!("the file has more than {MOST_ANCHORS} anchors")));
+            }
             self.anchors.insert(anchor, Anchored { node: node.clone(), nodes, height });
         }
         let Some(parent) = self.open.last_mut() else {
@@ -192,13 +197,20 @@ impl<'t> Builder<'t> {
 
 fn check_depth(depth: usize, at: Position) -> Result<(), Fatal> {
     if depth > DEEPEST {
-        return Err((at, format!("nested deeper than {DEEPEST} levels")));
+        return Err((at, too_deep()));
     }
     Ok(())
 }
 
+fn too_deep() -> String {
+    format!("nested deeper than {DEEPEST} levels")
+}
+
 fn syntax(error: &ScanError, text: &str) -> Fatal {
     let at = place(error.marker());
+    if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
+        return (at, too_deep());
+    }
     let line_start =
         text.get(..at.offset as usize).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
     let line = text.get(line_start..).and_then(|rest| rest.lines().next()).unwrap_or_default();

@@ -180,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn order_does_not_matter(set in sets(1..=40, 1..=1000), seed in any::<u64>()) {
+    fn order_does_not_matter(set in sets(1..=40, 1..=3), seed in any::<u64>()) {
         let mut shuffled = set.clone();
         for index in (1..shuffled.len()).rev() {
             shuffled.swap(index, (seed.rotate_left(index as u32 % 64) % (index as u64 + 1)) as usize);
@@ -190,10 +190,13 @@ proptest! {
 
     /// Two nodes number the same backends differently and still send every flow to the same one.
     #[test]
-    fn numbers_do_not_matter(set in sets(1..=40, 1..=1000), offset in 1_u16..60_000) {
-        let renumbered: Vec<_> =
-            set.iter().map(|candidate| Candidate { number: candidate.number + offset, ..*candidate }).collect();
-        let expected: Vec<_> = build(1009, &set).iter().map(|number| number + offset).collect();
+    fn numbers_do_not_matter(set in sets(1..=40, 1..=3), offset in 0_u16..60_000) {
+        let renumber = |number| offset + set.len() as u16 + 1 - number;
+        let renumbered: Vec<_> = set
+            .iter()
+            .map(|candidate| Candidate { number: renumber(candidate.number), ..*candidate })
+            .collect();
+        let expected: Vec<_> = build(1009, &set).into_iter().map(renumber).collect();
         prop_assert_eq!(build(1009, &renumbered), expected);
     }
 

@@ -152,6 +152,12 @@ fn backends_must_fit_the_mode_of_their_service() {
             "- { address: 198.51.100.1 }\n- { address: 198.51.100.1:80 }",
             "10:20: services[0].backends[1].address: 198.51.100.1:80 is the backend on line 9 already",
         ),
+        // The wrong port does not become the service's and then a duplicate.
+        (
+            "nat",
+            "- { address: 198.51.100.1 }\n- { address: 198.51.100.1, port: 0 }",
+            "10:40: services[0].backends[1].port: 0 is out of range; use 1 to 65535",
+        ),
         (
             "nat",
             "- { port: 80 }",
