@@ -28,7 +28,7 @@ use super::Problem;
 /// Connections kept open at once.
 pub(super) const CONNECTIONS: usize = 64;
 /// A request head must be complete this long after the connection could first read it; idle connections end with it.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection is asked to end after this long, however busy it is.
 const LIFETIME: Duration = Duration::from_secs(120);
 /// A connection that was asked to end is cut after this long.

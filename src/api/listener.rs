@@ -279,3 +279,18 @@ fn remedy(error: &io::Error) -> &'static str {
         _ => "check the path in `api.socket.path`",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nobody_but_the_owner_gets_in_before_the_mode_is_set() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("api.sock");
+        let _socket = bind_private(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777 & !0o600, 0);
+        let again = bind_private(&path).unwrap_err();
+        assert!(matches!(again, ApiError::InUse { .. }), "{again}");
+    }
+}

@@ -6,11 +6,15 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    time::Instant,
 };
 
 use super::fixture::{Answer, Engine, Server, sample};
 use crate::{
-    api::{Observe, ObserveError, connections::CONNECTIONS},
+    api::{
+        Observe, ObserveError,
+        connections::{CONNECTIONS, HEAD_TIMEOUT},
+    },
     model::status::Status,
 };
 
@@ -84,7 +88,7 @@ async fn a_client_that_closes_its_side_is_still_answered() {
     assert_eq!(Answer::read(&mut stream).await.status, 200);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn half_open_connections_give_way_to_one_that_asks() {
     let server = Server::start(Engine::new(sample()));
     let mut silent = Vec::new();
@@ -92,12 +96,14 @@ async fn half_open_connections_give_way_to_one_that_asks() {
         silent.push(connect(&server, b"GET /api/v1/sta").await);
     }
     assert_eq!(server.get("/api/v1/status").await.status, 200);
-    // The oldest were closed without a word, or this would wait for ever.
+    // The oldest were closed without a word, and not only because they were silent for long.
+    let began = Instant::now();
     for stream in &mut silent[..CONNECTIONS] {
         let mut nothing = Vec::new();
         let _ = stream.read_to_end(&mut nothing).await;
         assert!(nothing.is_empty());
     }
+    assert!(began.elapsed() < HEAD_TIMEOUT);
     // The youngest are still served once they have asked.
     let youngest = silent.last_mut().unwrap();
     youngest.write_all(b"tus HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
@@ -108,11 +114,13 @@ async fn half_open_connections_give_way_to_one_that_asks() {
 async fn a_silent_client_is_cut() {
     let server = Server::start(Engine::new(sample()));
     // The clock jumps ahead once nothing else can happen.
+    let began = Instant::now();
     let mut stream = connect(&server, b"GET /api/v1/status HTTP/1.1\r\nx").await;
     Answer::read(&mut stream).await;
     // So is one that asked once and then keeps the connection for itself.
     let mut stream = connect(&server, b"GET /none HTTP/1.1\r\nhost: x\r\n\r\n").await;
     assert_eq!(Answer::read(&mut stream).await.problem(), "no-such-route");
+    assert!(began.elapsed() < 3 * HEAD_TIMEOUT, "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

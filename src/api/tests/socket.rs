@@ -12,9 +12,11 @@ use std::{
 
 use nix::unistd::{Gid, Group, getegid, geteuid};
 
+use tokio::io::AsyncWriteExt;
+
 use super::fixture::{Answer, Engine, Server, sample, wanted};
 use crate::{
-    api::{ApiError, bind},
+    api::{ApiError, bind, connections::GRACE},
     model::ApiSocket,
 };
 
@@ -182,9 +184,7 @@ async fn the_end_of_the_server_answers_what_was_asked_and_cuts_what_is_silent() 
     let path = server.path();
     let silent = tokio::net::UnixStream::connect(&path).await.unwrap();
     let mut asking = tokio::net::UnixStream::connect(&path).await.unwrap();
-    tokio::io::AsyncWriteExt::write_all(&mut asking, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
-        .await
-        .unwrap();
+    asking.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     entered.recv().await.unwrap();
 
     server.tell_to_stop();
@@ -198,4 +198,17 @@ async fn the_end_of_the_server_answers_what_was_asked_and_cuts_what_is_silent() 
     assert_eq!((answer.status, answer.body.as_str()), (200, "ok\n"));
     let _folder = server.stopped().await;
     drop(silent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_server_does_not_wait_for_connections_that_are_idle() {
+    let mut server = Server::start(Engine::new(sample()));
+    let mut idle = tokio::net::UnixStream::connect(server.path()).await.unwrap();
+    idle.write_all(b"GET /none HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    idle.readable().await.unwrap();
+    let began = tokio::time::Instant::now();
+    server.tell_to_stop();
+    let _folder = server.stopped().await;
+    assert!(began.elapsed() < GRACE);
+    assert_eq!(Answer::read(&mut idle).await.status, 404);
 }
