@@ -66,7 +66,7 @@ static __always_inline int flow_query_init(struct flow_query *query, const __be3
 
 static __always_inline union flow_word flow_read(const struct flow *flow)
 {
-	union flow_word word = { .word = *(const volatile __u64 *)&flow->owner };
+	union flow_word word = {.word = *(const volatile __u64 *)&flow->owner};
 
 	return word;
 }
@@ -108,7 +108,7 @@ static __always_inline void flow_touch(const struct flow_query *query, struct fl
 static __always_inline void flow_write(const struct flow_query *query, struct flow *flow, __u32 owner,
 				       const struct packet *packet)
 {
-	union flow_word word = { .entry = { .owner = owner, .tick = query->now } };
+	union flow_word word = {.entry = {.owner = owner, .tick = query->now}};
 
 	if (packet->protocol != IPPROTO_TCP)
 		word.entry.kind = FLOW_DATAGRAM;

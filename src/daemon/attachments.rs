@@ -76,7 +76,10 @@ impl Attachments {
         self.attached.retain(|attachment| {
             let same = if_nametoindex(attachment.name.as_str()).is_ok_and(|index| index == attachment.index);
             if !same {
-                tracing::warn!(interface = attachment.name, "the interface is gone, and our programs with it");
+                tracing::warn!(
+                    interface = attachment.name,
+                    "the interface is gone, and our programs with it"
+                );
             }
             same
         });

@@ -103,7 +103,9 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         notify(&[NotifyState::Stopping]);
         drop(stop);
         let _ = serving.await;
-        tracing::info!("stopped; forwarding goes on from what is pinned, without health checks, until `tidegate detach`");
+        tracing::info!(
+            "stopped; forwarding goes on from what is pinned, without health checks, until `tidegate detach`"
+        );
         Ok(())
     })
 }
@@ -183,7 +185,8 @@ impl Daemon {
                     tracing::error!("not everything could be programmed: {error}");
                     vec![Problem {
                         message: format!("not everything is programmed: {error}"),
-                        remedy: "what was programmed before goes on; it is tried again every second".to_owned(),
+                        remedy: "what was programmed before goes on; it is tried again every second"
+                            .to_owned(),
                     }]
                 }
             };

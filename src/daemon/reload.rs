@@ -27,7 +27,10 @@ impl Daemon {
         self.engine.lock().set_problems(
             "configuration",
             vec![Problem {
-                message: format!("the configuration file was refused at the last reload: {}", first_line(error)),
+                message: format!(
+                    "the configuration file was refused at the last reload: {}",
+                    first_line(error)
+                ),
                 remedy: format!(
                     "what ran before goes on; `tidegate validate {}` shows every error",
                     self.options.config.display()

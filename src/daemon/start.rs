@@ -76,7 +76,8 @@ fn capacity_problems(kernel: &Kernel, wanted: Capacity) -> Vec<Problem> {
     tracing::warn!("{message}");
     vec![Problem {
         message,
-        remedy: "to have maps of the new size, stop forwarding with `tidegate detach` and start again".to_owned(),
+        remedy: "to have maps of the new size, stop forwarding with `tidegate detach` and start again"
+            .to_owned(),
     }]
 }
 

@@ -102,8 +102,7 @@ impl Kernel {
                 Err(error) => return Err(tc_failed(name, error)),
             }
         }
-        for (point, program) in
-            [(TC_EGRESS, &self.programs.tc_nat), (TC_INGRESS, &self.programs.tc_handoff)]
+        for (point, program) in [(TC_EGRESS, &self.programs.tc_nat), (TC_INGRESS, &self.programs.tc_handoff)]
         {
             filter(program.fd.as_fd(), index, point).create().map_err(|error| tc_failed(name, error))?;
             filter(program.fd.as_fd(), index, point).attach().map_err(|error| tc_failed(name, error))?;
@@ -246,8 +245,7 @@ fn open_link(path: &Path, index: u32) -> Result<Option<Link>, DatapathError> {
     if !path.exists() {
         return Ok(None);
     }
-    let failed =
-        |error| DatapathError::system(format!("open the link pinned at {}", path.display()), error);
+    let failed = |error| DatapathError::system(format!("open the link pinned at {}", path.display()), error);
     let link = Link::open(path).map_err(failed)?;
     let attached_to = match link.info().map_err(failed)?.info {
         LinkTypeInfo::Xdp(info) => info.ifindex,
@@ -308,9 +306,8 @@ fn remove_filters(pins: &Pins, name: &str) -> Result<(), DatapathError> {
         for point in [TC_EGRESS, TC_INGRESS] {
             let mut ours = filter(program.as_fd(), index, point);
             if ours.query().is_ok() {
-                ours.detach().map_err(|error| {
-                    DatapathError::system(format!("take our filter off {name}"), error)
-                })?;
+                ours.detach()
+                    .map_err(|error| DatapathError::system(format!("take our filter off {name}"), error))?;
             }
         }
     }

@@ -1,11 +1,6 @@
 //! The backend's side of a tunnel: the program that takes outer headers off, its addresses and its counters.
 
-use std::{
-    collections::BTreeSet,
-    mem::MaybeUninit,
-    net::IpAddr,
-    os::fd::AsFd,
-};
+use std::{collections::BTreeSet, mem::MaybeUninit, net::IpAddr, os::fd::AsFd};
 
 use libbpf_rs::{
     MapCore, MapFlags, MapHandle,
@@ -111,7 +106,12 @@ impl Decap {
                 DatapathError::system(format!("open the map pinned at {}", path.display()), error)
             })
         };
-        Ok(Some(Self { pins: pins.clone(), addresses: open(ADDRESSES)?, ledger: open(LEDGER)?, program: None }))
+        Ok(Some(Self {
+            pins: pins.clone(),
+            addresses: open(ADDRESSES)?,
+            ledger: open(LEDGER)?,
+            program: None,
+        }))
     }
 
     /// Takes the program off an interface; with the last one everything pinned for it goes. `false`: it was not there.

@@ -99,7 +99,9 @@ pub enum DatapathError {
         source: Cause,
     },
     /// A map has no room.
-    #[error("{what} {index} is beyond the {limit} that the maps have room for; raise {setting} and start on new maps")]
+    #[error(
+        "{what} {index} is beyond the {limit} that the maps have room for; raise {setting} and start on new maps"
+    )]
     Capacity {
         /// Kind of thing.
         what: &'static str,

@@ -527,7 +527,10 @@ impl From<Capacity> for Sizes {
 
 /// The second word of a flow, as it lies in memory.
 fn owner_word(flow: &types::flow) -> u64 {
-    u64::from(flow.owner) | u64::from(flow.tick) << 32 | u64::from(flow.kind) << 48 | u64::from(flow.pad) << 56
+    u64::from(flow.owner)
+        | u64::from(flow.tick) << 32
+        | u64::from(flow.kind) << 48
+        | u64::from(flow.pad) << 56
 }
 
 /// Seconds in ticks of the flow table, rounded up.

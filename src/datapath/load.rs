@@ -84,7 +84,9 @@ pub(super) fn log_libbpf() {
         libbpf_rs::set_print(Some((PrintLevel::Debug, |level, message| {
             let message = message.trim_end();
             match level {
-                PrintLevel::Warn if message.contains("BPF program load failed") || message.contains("PROG LOAD LOG") => {
+                PrintLevel::Warn
+                    if message.contains("BPF program load failed") || message.contains("PROG LOAD LOG") =>
+                {
                     tracing::error!(target: "libbpf", "{message}");
                 }
                 PrintLevel::Warn | PrintLevel::Info => tracing::debug!(target: "libbpf", "{message}"),
@@ -174,7 +176,8 @@ fn set_sizes(skeleton: &mut OpenLbSkel<'_>, sizes: Sizes) -> Result<(), Datapath
 /// Takes a pinned map over, if it is what its name says. libbpf itself checks nothing here.
 pub(super) fn adopt_map(path: &Path, map: &mut OpenMapMut<'_>) -> Result<(), DatapathError> {
     let failed = |error| DatapathError::system(format!("open the map pinned at {}", path.display()), error);
-    let pinned = sys::open_pin(path).map_err(|error| DatapathError::system(format!("open {}", path.display()), error))?;
+    let pinned = sys::open_pin(path)
+        .map_err(|error| DatapathError::system(format!("open {}", path.display()), error))?;
     let found = MapInfo::new(pinned.as_fd()).map_err(failed)?.info;
     let properties = [
         ("type", found.type_, map.map_type() as u32),

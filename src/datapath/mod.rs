@@ -25,8 +25,8 @@ pub use kernel::{Kernel, Options};
 pub use ledger::{LedgerCounters, REASONS, Reason, ReasonClass};
 pub use memory::{Memory, Step};
 pub use pins::{DEFAULT_PINS, Pins};
+pub use records::{BackendRecord, FlowOwner, Link, LinkFlags, Membership, RecordRange, ServiceRecord, Slot};
 pub use sys::RunOutcome;
-pub use records::{BackendRecord, FlowOwner, Link, LinkFlags, RecordRange, ServiceRecord, Slot, Membership};
 
 use std::collections::BTreeSet;
 

@@ -113,7 +113,9 @@ impl Pins {
         let folder = open_folder(&self.root)?;
         match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
             Ok(folder) => Ok(PinsLock { _folder: folder }),
-            Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(DatapathError::Locked { path: self.root.clone() }),
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
+                Err(DatapathError::Locked { path: self.root.clone() })
+            }
             Err((_, errno)) => Err(DatapathError::system(format!("lock {}", self.root.display()), errno)),
         }
     }

@@ -190,9 +190,7 @@ pub(super) fn create_link(program: BorrowedFd<'_>, interface: u32, hook: Hook) -
 /// Replaces the program of a link, for packets at once.
 pub(super) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: no options are given.
-    check(unsafe {
-        libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
-    })?;
+    check(unsafe { libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null()) })?;
     Ok(())
 }
 

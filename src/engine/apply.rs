@@ -125,7 +125,8 @@ impl<D: Datapath> Engine<D> {
     /// What the service should be, keeping the numbers that `old` gave its backends.
     fn goal(&self, service: &Service, old: Option<&ProgrammedService>) -> Goal {
         let limit = old.map_or(u32::MAX, |old| old.record.range.limit);
-        let mut taken: BTreeSet<u16> = old.map(|old| old.backends.keys().copied().collect()).unwrap_or_default();
+        let mut taken: BTreeSet<u16> =
+            old.map(|old| old.backends.keys().copied().collect()).unwrap_or_default();
         let mut backends = BTreeMap::new();
         for backend in &service.backends {
             let kept = old.and_then(|old| old.number_of(backend.address));
@@ -334,7 +335,9 @@ impl<D: Datapath> Engine<D> {
             self.mark_unused(address, number)?;
         }
         let needed = self.programmed.needed_nat_sources();
-        for (address, protocol) in self.programmed.nat_sources.difference(&needed).copied().collect::<Vec<_>>() {
+        for (address, protocol) in
+            self.programmed.nat_sources.difference(&needed).copied().collect::<Vec<_>>()
+        {
             self.datapath.set_nat_source(address, protocol, false)?;
             self.programmed.nat_sources.remove(&(address, protocol));
         }

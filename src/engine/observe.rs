@@ -197,7 +197,8 @@ fn service_problem(service: &ServiceStatus) -> Option<Problem> {
     })?;
     Some(Problem {
         message: format!("service {}: no next hop towards {unresolved}", service.name),
-        remedy: "packets take the slower way through the kernel meanwhile; check the route and the neighbour".to_owned(),
+        remedy: "packets take the slower way through the kernel meanwhile; check the route and the neighbour"
+            .to_owned(),
     })
 }
 

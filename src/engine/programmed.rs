@@ -120,8 +120,10 @@ impl Programmed {
     pub(super) fn ranges(&self) -> BTreeMap<u32, u32> {
         let living = self.services.values();
         let retired = self.retired.values().flatten();
-        let mut ranges: BTreeMap<u32, u32> =
-            living.chain(retired).map(|service| (service.record.range.base, service.record.range.limit)).collect();
+        let mut ranges: BTreeMap<u32, u32> = living
+            .chain(retired)
+            .map(|service| (service.record.range.base, service.record.range.limit))
+            .collect();
         ranges.extend(self.retired_ranges.iter().map(|(&base, &limit)| (base, limit)));
         ranges
     }
