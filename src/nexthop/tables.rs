@@ -214,7 +214,13 @@ impl Tables {
             Path::Local => settled(NextHop::Local),
             Path::None { reason } => unresolved(None, reason.clone()),
             Path::Via { neighbour, source, mtu } => match self.links.get(&neighbour.interface) {
-                None => unresolved(None, format!("the interface towards {target} is gone")),
+                None => unresolved(
+                    None,
+                    format!(
+                        "{target} is routed by interface {}, which the kernel does not list",
+                        neighbour.interface
+                    ),
+                ),
                 Some(link) => {
                     let route = link.mac.map(|source_mac| Route {
                         interface: neighbour.interface,

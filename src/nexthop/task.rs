@@ -83,6 +83,8 @@ pub(super) struct Task {
     work_since: Option<Instant>,
     rest_until: Instant,
     full_check: Instant,
+    /// When the log last said that events were lost.
+    overrun_told: Option<Instant>,
 }
 
 impl Task {
@@ -103,42 +105,42 @@ impl Task {
             work_since: None,
             rest_until: now,
             full_check: now + FULL_CHECK,
+            overrun_told: None,
         }
     }
 
     /// Works until nobody wants to know any more.
     pub(super) async fn run(mut self) {
         self.targets.mark_changed();
+        let mut pause = FIRST_RECONNECT;
         loop {
+            let begin = Instant::now();
             let failure = match self.session().await {
                 End::Unwanted => return,
                 End::Broken(failure) => failure,
             };
-            warn!(%failure, "next hops: lost touch with the kernel, connecting anew; the known ones stay in use");
-            if !self.reconnect().await {
-                return;
+            if begin.elapsed() > FULL_CHECK {
+                pause = FIRST_RECONNECT;
             }
+            warn!(%failure, "next hops: lost touch with the kernel, connecting anew; the known ones stay in use");
+            self.reconnect(&mut pause).await;
             self.work = Work::everything();
             info!("next hops: connected to the kernel again, reading everything anew");
         }
     }
 
-    /// Connects until it succeeds; false when nobody wants to know any more.
-    async fn reconnect(&mut self) -> bool {
-        let mut pause = FIRST_RECONNECT;
+    /// Connects until it succeeds, with pauses that grow.
+    async fn reconnect(&mut self, pause: &mut Duration) {
         loop {
-            sleep(pause).await;
-            if self.targets.has_changed().is_err() {
-                return false;
-            }
+            sleep(*pause).await;
+            *pause = (*pause * 2).min(LAST_RECONNECT);
             match Kernel::connect() {
                 Ok(kernel) => {
                     self.kernel = kernel;
-                    return true;
+                    return;
                 }
                 Err(error) => warn!(%error, "next hops: cannot open a netlink socket, trying again"),
             }
-            pause = (pause * 2).min(LAST_RECONNECT);
         }
     }
 
@@ -216,9 +218,12 @@ impl Task {
                 self.work.publish |= self.needs.contains_key(&neighbour);
             }
             Event::Overrun => {
-                warn!(
-                    "next hops: the kernel reports changes faster than they are read; reading everything anew"
-                );
+                if self.overrun_told.is_none_or(|told| now - told > FULL_CHECK) {
+                    self.overrun_told = Some(now);
+                    warn!(
+                        "next hops: the kernel reports changes faster than they are read; reading everything anew"
+                    );
+                }
                 self.work = Work::everything();
             }
             Event::Other => {}

@@ -4,6 +4,7 @@ use std::{
     fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     os::fd::AsRawFd,
+    process::Command,
     thread,
 };
 
@@ -127,21 +128,41 @@ async fn a_thousand_targets_come_up_with_few_descriptors() {
     }
 }
 
-/// In a network namespace that has nothing, not even loopback.
+/// With a single source port to choose from, a connection to that port of this node meets itself.
+#[test]
+fn a_probe_that_meets_itself_is_not_taken_for_an_answer() {
+    let report = in_own_namespace(|| {
+        Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+        fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40000").unwrap();
+        let check = HealthCheck { fall: 1, initial: InitialState::Up, ..check() };
+        at("127.0.0.1:40000".parse().unwrap(), check)
+    });
+    assert_eq!(report.verdict, Some(Verdict::Down));
+    assert_eq!(report.last_failure.unwrap(), "connection refused by 127.0.0.1:40000");
+}
+
+/// The namespace has nothing, not even loopback.
 #[test]
 fn a_backend_without_a_route_fails_and_says_how_to_see_it() {
-    let report = thread::spawn(|| {
+    let report = in_own_namespace(|| {
+        let check = HealthCheck { fall: 1, initial: InitialState::Up, ..check() };
+        at("192.0.2.1:80".parse().unwrap(), check)
+    });
+    assert_eq!(report.verdict, Some(Verdict::Down));
+    assert!(report.last_failure.unwrap().starts_with("no route to 192.0.2.1"));
+}
+
+/// The first report of a prober in a network namespace that `prepare` may fill.
+fn in_own_namespace(prepare: impl FnOnce() -> Target + Send + 'static) -> Report {
+    let thread = thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        let target = prepare();
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
             let (sender, mut reports) = mpsc::channel(8);
             let mut prober = Prober::new(sender);
-            let check = HealthCheck { fall: 1, initial: InitialState::Up, ..check() };
-            prober.set_targets(vec![at("192.0.2.1:80".parse().unwrap(), check)]);
+            prober.set_targets(vec![target]);
             next(&mut reports).await
         })
-    })
-    .join()
-    .unwrap();
-    assert_eq!(report.verdict, Some(Verdict::Down));
-    assert!(report.last_failure.unwrap().starts_with("no route to 192.0.2.1"));
+    });
+    thread.join().unwrap()
 }

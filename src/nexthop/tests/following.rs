@@ -34,6 +34,18 @@ fn a_changed_mac_address_is_found_out_without_any_announcement() {
     });
 }
 
+/// The kernel does not confirm stale entries that nobody uses, and XDP is nobody to it.
+#[test]
+fn a_stale_mac_address_is_confirmed_and_so_put_right() {
+    run(async |lab: Lab| {
+        lab.hurry();
+        let resolver = resolving(&[peer()]).await;
+        ip("neigh replace 192.0.2.2 lladdr 02:00:00:00:00:99 dev up0 nud stale");
+        until(&resolver, "the wrong address", |all| mac(all, peer()) == Some([2, 0, 0, 0, 0, 0x99])).await;
+        until(&resolver, "the right address", |all| mac(all, peer()) == Some(PEER_0)).await;
+    });
+}
+
 #[test]
 fn the_own_mac_address_mtu_and_name_are_followed() {
     run(async |_lab: Lab| {
@@ -77,19 +89,21 @@ fn a_link_that_goes_down_and_up_is_followed() {
 #[test]
 fn routes_rules_and_addresses_that_change_are_followed() {
     run(async |_lab: Lab| {
+        ip("route add 203.0.113.7/32 via 192.0.2.2 table 100");
         let resolver = resolving(&[far()]).await;
         assert_eq!(reason(&resolver.subscribe().borrow(), far()), Some("there is no route to 203.0.113.7"));
         ip("route add 203.0.113.0/24 via 192.0.2.2");
         until(&resolver, "a route", |all| mac(all, far()) == Some(PEER_0)).await;
         ip("route replace 203.0.113.0/24 via 192.0.3.2");
         until(&resolver, "another route", |all| mac(all, far()) == Some(PEER_1)).await;
-        ip("route add 203.0.113.7/32 via 192.0.2.2 table 100");
         ip("rule add to 203.0.113.0/24 table 100");
         until(&resolver, "a rule", |all| mac(all, far()) == Some(PEER_0)).await;
         ip("address add 203.0.113.7/32 dev lo");
         until(&resolver, "its own", |all| all.next_hops[&far()] == NextHop::Local).await;
         ip("address del 203.0.113.7/32 dev lo");
+        until(&resolver, "not its own", |all| mac(all, far()) == Some(PEER_0)).await;
         ip("rule del to 203.0.113.0/24 table 100");
+        until(&resolver, "no rule", |all| mac(all, far()) == Some(PEER_1)).await;
         ip("route del 203.0.113.0/24");
         until(&resolver, "no route", |all| reason(all, far()) == Some("there is no route to 203.0.113.7"))
             .await;

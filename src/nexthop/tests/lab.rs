@@ -96,8 +96,11 @@ impl Lab {
              peer name peer{number} address 02:00:00:00:00:{peer_mac:02x} netns {}",
             self.peer.path()
         ));
-        ip(&format!("link set up{number} up"));
-        self.peer.ip(&format!("link set peer{number} up"));
+        // The kernel's own link-local addresses would come seconds later: events that hide the loss of others.
+        ip(&format!("link set up{number} addrgenmode none up"));
+        self.peer.ip(&format!("link set peer{number} addrgenmode none up"));
+        ip(&format!("address add fe80::1/64 dev up{number} nodad"));
+        self.peer.ip(&format!("address add fe80::2/64 dev peer{number} nodad"));
     }
 
     /// Makes the kernel lose patience with the neighbours on up0 in tenths of seconds.
