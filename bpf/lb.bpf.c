@@ -73,7 +73,9 @@ int xdp_lb(struct xdp_md *ctx)
 	__u32 service_id = 0;
 	__u32 reason, bytes;
 
-	reason = parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, &packet);
+	reason = parse_xdp(ctx, &packet);
+	if (packet.fragment && !reason)
+		reason = PASS_FRAGMENT;
 	if (!reason) {
 		service_id = find_service(&packet);
 		if (service_id)

@@ -13,6 +13,12 @@ static __always_inline __u16 checksum_fold(__u32 sum)
 	return sum;
 }
 
+/* The sum of an address, from that of the address and the port. */
+static __always_inline __u16 checksum_without(__u16 sum, __u16 word)
+{
+	return checksum_fold(sum + (__u16)~word);
+}
+
 /* The checksum after words that add up to `old` were replaced by words that add up to `new` (RFC 1624, equation 3). */
 static __always_inline __u16 checksum_replace(__u16 check, __u16 old, __u16 new)
 {

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The backend's side of a tunnel: takes the outer header off IP-in-IP packets that are addressed to this host, both outside
- * and inside, and passes them up. What is not tunnelled is passed untouched.
+ * The backend's side of a tunnel: takes the outer headers off packets in IP-in-IP, GRE or GUE that are addressed to this host,
+ * both outside and inside, and passes them up. What is not tunnelled is passed untouched.
  */
 #ifndef TIDEGATE_DECAPSULATE_H
 #define TIDEGATE_DECAPSULATE_H
 
-#include "packet.h"
+#include "encapsulate.h"
+
+/* The UDP port of GUE. */
+const volatile __u16 decap_gue_port = 6080;
 
 /* Does this host own the address? The port of the key is zero, its protocol is enum address_family. */
 struct {
@@ -69,22 +72,72 @@ static __always_inline int is_local(const struct tunnel_header *header)
 	return bpf_map_lookup_elem(&decap_addresses, &header->destination) != 0;
 }
 
-/* Takes `overhead` bytes between the Ethernet header and the inner packet away. */
-static __always_inline int strip_outer(struct xdp_md *ctx, __u32 overhead, __be16 inner_ethertype)
+/* Steps over what stands between the outer IP header and the inner packet. `offset` is that of the former's end. */
+static __always_inline __u32 step_shim(void *data, void *data_end, struct tunnel_header *outer, __u32 *offset,
+				       __u8 *inner_family)
 {
-	struct ethhdr ethernet, *eth = (void *)(long)ctx->data;
+	void *shim = data + *offset;
 
-	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
-		return -1;
-	ethernet = *eth;
-	ethernet.h_proto = inner_ethertype;
-	if (bpf_xdp_adjust_head(ctx, overhead))
-		return -1;
-	eth = (void *)(long)ctx->data;
-	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
-		return -1;
-	*eth = ethernet;
-	return 0;
+	switch (outer->protocol) {
+	case IPPROTO_IPIP:
+		*inner_family = FAMILY_IPV4;
+		return LEDGER_NONE;
+	case IPPROTO_IPV6:
+		*inner_family = FAMILY_IPV6;
+		return LEDGER_NONE;
+	case IPPROTO_GRE: {
+		struct gre_header *gre = shim;
+
+		if ((void *)(gre + 1) > data_end)
+			return PASS_MALFORMED;
+		/* With options, or with something else than IP inside, it is another's tunnel. */
+		if (gre->flags_and_version ||
+		    (gre->protocol != bpf_htons(ETH_P_IP) && gre->protocol != bpf_htons(ETH_P_IPV6)))
+			return PASS_NOT_TUNNELLED;
+		*inner_family = gre->protocol == bpf_htons(ETH_P_IP) ? FAMILY_IPV4 : FAMILY_IPV6;
+		*offset += sizeof(*gre);
+		return LEDGER_NONE;
+	}
+	case IPPROTO_UDP: {
+		struct udphdr *udp = shim;
+		__u8 *version = (void *)(udp + 1);
+
+		if ((void *)(version + 1) > data_end)
+			return PASS_NOT_TUNNELLED;
+		if (udp->dest != bpf_htons(decap_gue_port) || (*version >> 4 != 4 && *version >> 4 != 6))
+			return PASS_NOT_TUNNELLED;
+		*inner_family = *version >> 4 == 4 ? FAMILY_IPV4 : FAMILY_IPV6;
+		*offset += sizeof(*udp);
+		return LEDGER_NONE;
+	}
+	default:
+		return PASS_NOT_TUNNELLED;
+	}
+}
+
+/* Where the IP header of a frame is, and of which family. Returns LEDGER_NONE or the reason to pass the frame on. */
+static __always_inline __u32 find_outer(void *data, void *data_end, __u32 *offset, __u8 *family)
+{
+	struct ethhdr *eth = data;
+	__be16 ethertype;
+	__u32 i;
+
+	if ((void *)(eth + 1) > data_end)
+		return PASS_MALFORMED;
+	*offset = ETH_HLEN;
+	ethertype = eth->h_proto;
+	for (i = 0; i < MAX_TAGS && is_tag(ethertype); i++) {
+		struct vlan_tag *tag = data + ETH_HLEN + i * sizeof(*tag);
+
+		if ((void *)(tag + 1) > data_end)
+			return PASS_MALFORMED;
+		ethertype = tag->ethertype;
+		*offset += sizeof(*tag);
+	}
+	if (ethertype != bpf_htons(ETH_P_IP) && ethertype != bpf_htons(ETH_P_IPV6))
+		return PASS_NOT_IP;
+	*family = ethertype == bpf_htons(ETH_P_IP) ? FAMILY_IPV4 : FAMILY_IPV6;
+	return LEDGER_NONE;
 }
 
 /* Judges a frame and takes its outer header off where it is for this host. `bytes` is set to its IP length. */
@@ -92,32 +145,34 @@ static __always_inline __u32 decapsulate(struct xdp_md *ctx, __u32 *bytes)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
-	struct ethhdr *eth = data;
 	struct tunnel_header outer, inner;
-	__u8 inner_family;
+	struct l2_header header = {};
+	__u32 l3_offset, offset, reason;
+	__u8 family, inner_family = 0;
 
-	if ((void *)(eth + 1) > data_end)
-		return PASS_MALFORMED;
-	if (eth->h_proto != bpf_htons(ETH_P_IP) && eth->h_proto != bpf_htons(ETH_P_IPV6))
-		return PASS_NOT_IP;
-	if (tunnel_read(eth + 1, data_end, eth->h_proto == bpf_htons(ETH_P_IP) ? FAMILY_IPV4 : FAMILY_IPV6, &outer))
+	reason = find_outer(data, data_end, &l3_offset, &family);
+	if (reason)
+		return reason;
+	if (tunnel_read(data + l3_offset, data_end, family, &outer))
 		return PASS_MALFORMED;
 	*bytes = outer.length;
-	if (outer.protocol != IPPROTO_IPIP && outer.protocol != IPPROTO_IPV6)
-		return PASS_NOT_TUNNELLED;
-	if (!is_local(&outer))
-		return PASS_OUTER_NOT_LOCAL;
+	/* A later fragment has no shim to look at. */
 	if (outer.fragment)
 		return PASS_FRAGMENT;
-	inner_family = outer.protocol == IPPROTO_IPIP ? FAMILY_IPV4 : FAMILY_IPV6;
-	if (tunnel_read((void *)(eth + 1) + (outer.header_length & 0x3f), data_end, inner_family, &inner))
+	offset = (l3_offset + outer.header_length) & OFFSET_MASK;
+	reason = step_shim(data, data_end, &outer, &offset, &inner_family);
+	if (reason)
+		return reason;
+	if (!is_local(&outer))
+		return PASS_OUTER_NOT_LOCAL;
+	if (tunnel_read(data + offset, data_end, inner_family, &inner))
 		return DROP_INNER_MALFORMED;
-	if (outer.header_length + inner.length > outer.length || outer.length > (__u32)(data_end - data) - ETH_HLEN)
+	if (offset - l3_offset + inner.length > outer.length || outer.length > (__u32)(data_end - data) - l3_offset)
 		return DROP_INNER_MALFORMED;
 	if (!is_local(&inner))
 		return DROP_INNER_NOT_LOCAL;
-	if (strip_outer(ctx, outer.header_length & 0x3f,
-			inner_family == FAMILY_IPV4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6)))
+	if (l2_read(data, data_end, l3_offset, &header) ||
+	    reframe(ctx, offset, &header, 0, ethertype_of(inner_family)) < 0)
 		return DROP_INTERNAL;
 	return FORWARD_DECAPSULATED;
 }

@@ -7,21 +7,6 @@
 #include "handoff.h"
 #include "nat.h"
 
-/* Sends the frame to the backend's next hop, whose MAC addresses are known. */
-static __always_inline __u32 transmit(struct xdp_md *ctx, const struct choice *choice)
-{
-	struct ethhdr *eth = (void *)(long)ctx->data;
-
-	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
-		return DROP_INTERNAL;
-	__builtin_memcpy(eth->h_dest, choice->backend->destination_mac, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, choice->backend->source_mac, ETH_ALEN);
-	if (choice->interface == ctx->ingress_ifindex)
-		return FORWARD_TX;
-	bpf_redirect(choice->interface, 0);
-	return FORWARD_REDIRECT;
-}
-
 /* Leaves the next hop to the kernel. A NAT packet is an ordinary packet to route, so it can do without a note. */
 static __always_inline __u32 hand_off(struct xdp_md *ctx, const struct choice *choice)
 {
@@ -32,27 +17,20 @@ static __always_inline __u32 hand_off(struct xdp_md *ctx, const struct choice *c
 	return mode == MODE_NAT ? FORWARD_HANDOFF : DROP_UNRESOLVED;
 }
 
-/* Makes of the packet what the backend is to get. Returns LEDGER_NONE or the reason to drop it. */
-static __always_inline __u32 rewrite(struct xdp_md *ctx, const struct packet *packet, const struct service *service,
-				     const struct choice *choice, __u64 hash)
+/* Gives the frame the headers with which it leaves. Returns LEDGER_NONE or the reason to drop it. */
+static __always_inline __u32 wrap(struct xdp_md *ctx, const struct packet *packet, const struct choice *choice,
+				  __u64 hash)
 {
-	switch (choice->backend->mode) {
-	case MODE_NAT:
-		return nat_request(ctx, packet, service, choice->backend);
-	case MODE_IPIP:
-		return choice->flags & BACKEND_LOCAL ? LEDGER_NONE : encapsulate_ipip(ctx, packet, choice, hash);
-	case MODE_DSR:
-		return LEDGER_NONE;
-	default:
-		return DROP_INTERNAL;
-	}
-}
+	struct l2_header header = {};
 
-static __always_inline __u32 forward_overhead(const struct choice *choice)
-{
-	if (choice->backend->mode != MODE_IPIP)
-		return 0;
-	return choice->flags & BACKEND_IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	if (choice->flags & BACKEND_RESOLVED)
+		l2_towards(choice, &header);
+	else if (l2_read((void *)(long)ctx->data, (void *)(long)ctx->data_end, packet->l3_offset, &header))
+		return DROP_INTERNAL;
+	if (encapsulation_overhead(choice))
+		return encapsulate(ctx, packet, choice, &header, hash);
+	return reframe(ctx, packet->l3_offset, &header, 0, ethertype_of(packet->family)) < 0 ? DROP_INTERNAL
+											     : LEDGER_NONE;
 }
 
 /* Sends a packet of a service to the backend chosen for it. */
@@ -61,14 +39,26 @@ static __always_inline __u32 forward_to_backend(struct xdp_md *ctx, const struct
 {
 	__u32 reason;
 
-	if (!(choice->flags & BACKEND_LOCAL) && packet->ip_length + forward_overhead(choice) > choice->mtu)
+	if (!(choice->flags & BACKEND_LOCAL) && packet->ip_length + encapsulation_overhead(choice) > choice->mtu)
 		return DROP_TOO_BIG;
-	reason = rewrite(ctx, packet, service, choice, hash);
-	if (reason)
-		return reason;
+	if (choice->backend->mode == MODE_NAT) {
+		reason = nat_request(ctx, packet, service, choice->backend);
+		if (reason)
+			return reason;
+	}
 	if (choice->flags & BACKEND_LOCAL)
 		return FORWARD_LOCAL;
-	return choice->flags & BACKEND_RESOLVED ? transmit(ctx, choice) : hand_off(ctx, choice);
+	if (choice->flags & BACKEND_RESOLVED || encapsulation_overhead(choice)) {
+		reason = wrap(ctx, packet, choice, hash);
+		if (reason)
+			return reason;
+	}
+	if (!(choice->flags & BACKEND_RESOLVED))
+		return hand_off(ctx, choice);
+	if (choice->interface == ctx->ingress_ifindex)
+		return FORWARD_TX;
+	bpf_redirect(choice->interface, 0);
+	return FORWARD_REDIRECT;
 }
 
 /* Sends a translated reply to its client, by the kernel's routing table: there is no record of clients' next hops. */

@@ -6,9 +6,6 @@
 #include "checksum.h"
 #include "flow.h"
 
-/* Longest IPv4 header and Ethernet header: a mask that keeps offsets within what the verifier can follow. */
-#define L4_OFFSET_MASK 0x7f
-
 /*
  * One translation: which end of the packet, and from what to what. The sums are those of struct service and struct backend.
  */
@@ -59,14 +56,15 @@ static __always_inline __u32 translate(struct xdp_md *ctx, const struct packet *
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
-	void *l4 = data + (packet->l4_offset & L4_OFFSET_MASK);
+	void *l3 = data + (packet->l3_offset & OFFSET_MASK);
+	void *l4 = data + (packet->l4_offset & OFFSET_MASK);
 	struct udphdr *ports = l4; /* TCP has its ports in the same place */
 	__u32 reason;
 
 	if ((void *)(ports + 1) > data_end)
 		return DROP_INTERNAL;
-	reason = packet->family == FAMILY_IPV4 ? translate_ipv4(data + ETH_HLEN, data_end, translation)
-					       : translate_ipv6(data + ETH_HLEN, data_end, translation);
+	reason = packet->family == FAMILY_IPV4 ? translate_ipv4(l3, data_end, translation)
+					       : translate_ipv6(l3, data_end, translation);
 	if (reason)
 		return reason;
 	if (translation->source)
@@ -86,8 +84,8 @@ static __always_inline __u32 nat_request(struct xdp_md *ctx, const struct packet
 	struct translation translation = {
 		.address = backend->address,
 		.port = backend->port,
-		.old_address_sum = service->address_sum,
-		.new_address_sum = backend->address_sum,
+		.old_address_sum = checksum_without(service->endpoint_sum, service->port),
+		.new_address_sum = checksum_without(backend->endpoint_sum, backend->port),
 		.old_endpoint_sum = service->endpoint_sum,
 		.new_endpoint_sum = backend->endpoint_sum,
 	};
@@ -115,7 +113,7 @@ static __always_inline __u32 nat_reply(struct xdp_md *ctx, const struct packet *
 		.address = service->address,
 		.port = service->port,
 		.old_address_sum = address_sum,
-		.new_address_sum = service->address_sum,
+		.new_address_sum = checksum_without(service->endpoint_sum, service->port),
 		.old_endpoint_sum = checksum_fold(address_sum + packet->source_port),
 		.new_endpoint_sum = service->endpoint_sum,
 		.source = 1,

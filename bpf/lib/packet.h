@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What is this packet? Ethernet, IPv4 with options, IPv6, TCP, UDP. */
+/* What is this packet? Ethernet with up to two VLAN tags, IPv4 with options, IPv6 with extension headers, TCP, UDP. */
 #ifndef TIDEGATE_PACKET_H
 #define TIDEGATE_PACKET_H
 
@@ -9,20 +9,37 @@
 
 #include "protocol.h"
 
+/* VLAN tags that are stepped over. */
+#define MAX_TAGS 2
+
+/* Extension headers of IPv6 that are stepped over, and a mask that keeps offsets within what the verifier can follow. */
+#define MAX_EXTENSIONS 6
+#define OFFSET_MASK    0x1ff
+
+/* What part of a datagram a packet is. */
+enum fragment {
+	FRAGMENT_NONE = 0,  /* all of it */
+	FRAGMENT_FIRST = 1, /* the one with the ports */
+	FRAGMENT_LATER = 2, /* one without */
+};
+
 /* What the rest of a program needs to know of a packet. Addresses and ports are in network byte order. */
 struct packet {
 	__be32 source[4];
 	__be32 destination[4];
 	__be16 source_port;
 	__be16 destination_port;
-	__u16 l4_offset;    /* of the TCP or UDP header, from the start of the frame */
+	__u32 datagram;	    /* identification of a fragmented datagram, as it lies in the header */
+	__u16 l3_offset;    /* of the IP header, from the start of the frame */
+	__u16 l4_offset;    /* of what follows the IP headers, from the start of the frame */
 	__u16 ip_length;    /* of the IP packet, headers included, as its header says */
-	__u16 frame_length; /* bytes of the frame after the Ethernet header */
+	__u16 frame_length; /* bytes of the frame after the Ethernet header and its tags */
 	__u16 l4_length;    /* shortest TCP or UDP packet that the L4 header admits, header included */
 	__u8 family;	    /* enum address_family; 0: not IP */
-	__u8 protocol;
-	__u8 tcp_flags;	   /* 0 for UDP */
-	__u8 ipv4_options; /* bytes of IPv4 options */
+	__u8 protocol;	    /* of what follows the IP headers */
+	__u8 tcp_flags;	    /* 0 for UDP */
+	__u8 fragment;	    /* enum fragment */
+	__u8 pad[2];
 };
 
 static __always_inline __u32 parse_ports(void *l4, void *data_end, struct packet *packet)
@@ -36,9 +53,7 @@ static __always_inline __u32 parse_ports(void *l4, void *data_end, struct packet
 		packet->destination_port = tcp->dest;
 		packet->tcp_flags = tcp->flags;
 		packet->l4_length = tcp->doff * 4;
-		if (packet->l4_length < sizeof(*tcp))
-			return PASS_MALFORMED;
-		return LEDGER_NONE;
+		return packet->l4_length < sizeof(*tcp) ? PASS_MALFORMED : LEDGER_NONE;
 	}
 	if (packet->protocol == IPPROTO_UDP) {
 		struct udphdr *udp = l4;
@@ -47,18 +62,27 @@ static __always_inline __u32 parse_ports(void *l4, void *data_end, struct packet
 			return PASS_MALFORMED;
 		packet->source_port = udp->source;
 		packet->destination_port = udp->dest;
-		packet->tcp_flags = 0;
 		packet->l4_length = bpf_ntohs(udp->len);
 		if (packet->l4_length < sizeof(*udp))
 			return PASS_MALFORMED;
+		/* The length is that of the whole datagram, of which this is only the first part. */
+		if (packet->fragment == FRAGMENT_FIRST)
+			packet->l4_length = sizeof(*udp);
 		return LEDGER_NONE;
 	}
 	return PASS_NOT_TCP_UDP;
 }
 
-static __always_inline __u32 parse_ipv4(void *l3, void *data_end, struct packet *packet)
+static __always_inline __u8 fragment_of(int more, int offset)
 {
-	struct iphdr *ip = l3;
+	if (offset)
+		return FRAGMENT_LATER;
+	return more ? FRAGMENT_FIRST : FRAGMENT_NONE;
+}
+
+static __always_inline __u32 parse_ipv4(void *data, void *data_end, struct packet *packet)
+{
+	struct iphdr *ip = data + packet->l3_offset;
 	__u32 header_length;
 
 	if ((void *)(ip + 1) > data_end)
@@ -71,16 +95,90 @@ static __always_inline __u32 parse_ipv4(void *l3, void *data_end, struct packet 
 	packet->source[0] = ip->saddr;
 	packet->destination[0] = ip->daddr;
 	packet->ip_length = bpf_ntohs(ip->tot_len);
-	packet->ipv4_options = header_length - sizeof(*ip);
-	packet->l4_offset = ETH_HLEN + header_length;
-	if (ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS | IP_OFFSET_MASK))
+	packet->l4_offset = packet->l3_offset + header_length;
+	packet->datagram = ip->id;
+	packet->fragment =
+		fragment_of(ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS), ip->frag_off & bpf_htons(IP_OFFSET_MASK));
+	if (packet->fragment == FRAGMENT_LATER)
 		return PASS_FRAGMENT;
-	return parse_ports(l3 + header_length, data_end, packet);
+	return parse_ports((void *)ip + header_length, data_end, packet);
 }
 
-static __always_inline __u32 parse_ipv6(void *l3, void *data_end, struct packet *packet)
+/* Steps over one extension header. Returns 1 to go on with the next, 0 at the end, -1 where it cannot be followed. */
+static __always_inline int step_extension(void *data, void *data_end, struct packet *packet)
 {
-	struct ipv6hdr *ip = l3;
+	__u32 offset = packet->l4_offset & OFFSET_MASK;
+	struct ipv6_extension *extension = data + offset;
+	struct ipv6_fragment *fragment = data + offset;
+	__u8 kind = packet->protocol;
+
+	if (kind != IPPROTO_HOPOPTS && kind != IPPROTO_DSTOPTS && kind != IPPROTO_ROUTING && kind != IPPROTO_FRAGMENT)
+		return 0;
+	if ((void *)(fragment + 1) > data_end)
+		return -1;
+	packet->protocol = extension->nexthdr;
+	if (kind == IPPROTO_FRAGMENT) {
+		packet->datagram = fragment->identification;
+		packet->fragment = fragment_of(fragment->frag_off & bpf_htons(IP6_MORE_FRAGMENTS),
+					       fragment->frag_off & bpf_htons(IP6_OFFSET_MASK));
+		packet->l4_offset = offset + sizeof(*fragment);
+		/* What follows in a later fragment is payload, whatever its next header says. */
+		return packet->fragment != FRAGMENT_LATER;
+	}
+	/* With segments left, the destination in the header is only a way-point. */
+	if (kind == IPPROTO_ROUTING && extension->segments_left)
+		return -1;
+	offset += (extension->hdrlen + 1) * 8;
+	if (offset > OFFSET_MASK)
+		return -1;
+	packet->l4_offset = offset;
+	return 1;
+}
+
+/* Steps over the extension headers of an IPv6 packet. Returns LEDGER_NONE, or the reason to pass it on. */
+static __always_inline __u32 step_extensions(void *data, void *data_end, struct packet *packet)
+{
+	int i, step;
+
+	for (i = 0; i < MAX_EXTENSIONS; i++) {
+		step = step_extension(data, data_end, packet);
+		if (step < 0)
+			return PASS_EXTENSION_HEADER;
+		if (!step)
+			return LEDGER_NONE;
+	}
+	return PASS_EXTENSION_HEADER;
+}
+
+/*
+ * The same, verified once and called seldom: inlined, each number of headers would be a path of its own through the rest of
+ * the program. It reads `l3_offset` and leaves `l4_offset`, `protocol`, `fragment` and `datagram`.
+ */
+__noinline __u32 step_extensions_xdp(struct xdp_md *ctx, struct packet *packet)
+{
+	if (!packet)
+		return PASS_MALFORMED;
+	return step_extensions((void *)(long)ctx->data, (void *)(long)ctx->data_end, packet);
+}
+
+__noinline __u32 step_extensions_tc(struct __sk_buff *skb, struct packet *packet)
+{
+	if (!packet)
+		return PASS_MALFORMED;
+	return step_extensions((void *)(long)skb->data, (void *)(long)skb->data_end, packet);
+}
+
+/* The programs whose context a packet may come with. */
+struct packet_context {
+	struct xdp_md *xdp;
+	struct __sk_buff *skb;
+};
+
+static __always_inline __u32 parse_ipv6(void *data, void *data_end, struct packet_context context,
+					struct packet *packet)
+{
+	struct ipv6hdr *ip = data + packet->l3_offset;
+	__u32 reason;
 
 	if ((void *)(ip + 1) > data_end || ip->version != 6)
 		return PASS_MALFORMED;
@@ -89,33 +187,59 @@ static __always_inline __u32 parse_ipv6(void *l3, void *data_end, struct packet 
 	__builtin_memcpy(packet->source, &ip->saddr, sizeof(packet->source));
 	__builtin_memcpy(packet->destination, &ip->daddr, sizeof(packet->destination));
 	packet->ip_length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
-	packet->ipv4_options = 0;
-	packet->l4_offset = ETH_HLEN + sizeof(*ip);
-	if (packet->protocol == IPPROTO_FRAGMENT)
+	packet->l4_offset = packet->l3_offset + sizeof(*ip);
+	if (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP)
+		return parse_ports(ip + 1, data_end, packet);
+	reason = context.xdp ? step_extensions_xdp(context.xdp, packet) : step_extensions_tc(context.skb, packet);
+	if (reason)
+		return reason;
+	if (packet->fragment == FRAGMENT_LATER)
 		return PASS_FRAGMENT;
-	return parse_ports(ip + 1, data_end, packet);
+	return parse_ports(data + (packet->l4_offset & OFFSET_MASK), data_end, packet);
 }
 
 /*
- * Fills `packet`. Returns LEDGER_NONE where it is TCP or UDP with whole headers, else the reason to pass it on. Lengths are
- * checked later, by packet_lengths_agree(), and only for packets that are ours: the kernel judges the others.
+ * Fills `packet`, which must be zero. Returns LEDGER_NONE where it is TCP or UDP with whole headers, else the reason to pass
+ * it on. Lengths are checked later, by packet_lengths_agree(), and only for packets that are ours: the kernel judges others.
  */
-static __always_inline __u32 parse(void *data, void *data_end, struct packet *packet)
+static __always_inline __u32 parse(void *data, void *data_end, struct packet_context context, struct packet *packet)
 {
 	struct ethhdr *eth = data;
-	void *l3 = eth + 1;
+	__be16 ethertype;
+	__u32 i;
 
-	packet->family = 0;
-	packet->frame_length = 0;
-	packet->ip_length = 0;
-	if (l3 > data_end)
+	packet->l3_offset = ETH_HLEN;
+	if (data + ETH_HLEN > data_end)
 		return PASS_MALFORMED;
-	packet->frame_length = data_end - l3;
-	if (eth->h_proto == bpf_htons(ETH_P_IP))
-		return parse_ipv4(l3, data_end, packet);
-	if (eth->h_proto == bpf_htons(ETH_P_IPV6))
-		return parse_ipv6(l3, data_end, packet);
+	ethertype = eth->h_proto;
+	for (i = 0; i < MAX_TAGS && is_tag(ethertype); i++) {
+		struct vlan_tag *tag = data + ETH_HLEN + i * sizeof(*tag);
+
+		if ((void *)(tag + 1) > data_end)
+			return PASS_MALFORMED;
+		ethertype = tag->ethertype;
+		packet->l3_offset += sizeof(*tag);
+	}
+	packet->frame_length = data_end - data - packet->l3_offset;
+	if (ethertype == bpf_htons(ETH_P_IP))
+		return parse_ipv4(data, data_end, packet);
+	if (ethertype == bpf_htons(ETH_P_IPV6))
+		return parse_ipv6(data, data_end, context, packet);
 	return PASS_NOT_IP;
+}
+
+static __always_inline __u32 parse_xdp(struct xdp_md *ctx, struct packet *packet)
+{
+	struct packet_context context = {.xdp = ctx};
+
+	return parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, context, packet);
+}
+
+static __always_inline __u32 parse_tc(struct __sk_buff *skb, struct packet *packet)
+{
+	struct packet_context context = {.skb = skb};
+
+	return parse((void *)(long)skb->data, (void *)(long)skb->data_end, context, packet);
 }
 
 /*
@@ -124,7 +248,7 @@ static __always_inline __u32 parse(void *data, void *data_end, struct packet *pa
  */
 static __always_inline int packet_lengths_agree(const struct packet *packet)
 {
-	__u32 needed = packet->l4_offset - ETH_HLEN + packet->l4_length;
+	__u32 needed = packet->l4_offset - packet->l3_offset + packet->l4_length;
 
 	return packet->ip_length <= packet->frame_length && needed <= packet->ip_length;
 }

@@ -22,7 +22,8 @@ static __always_inline __u32 l4_checksum_offset(const struct packet *packet)
 static __always_inline __u32 translate_reply(struct __sk_buff *skb, const struct packet *packet,
 					     const struct service *service)
 {
-	__u32 l4 = packet->l4_offset & L4_OFFSET_MASK;
+	__u32 l3 = packet->l3_offset & OFFSET_MASK;
+	__u32 l4 = packet->l4_offset & OFFSET_MASK;
 	__u32 l4_check = l4 + l4_checksum_offset(packet);
 	__u64 mangled = packet->protocol == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
 	__u32 words = packet->family == FAMILY_IPV4 ? 1 : 4;
@@ -40,13 +41,13 @@ static __always_inline __u32 translate_reply(struct __sk_buff *skb, const struct
 	if (bpf_l4_csum_replace(skb, l4_check, packet->source_port, port, mangled | sizeof(port)))
 		return DROP_INTERNAL;
 	if (packet->family == FAMILY_IPV4) {
-		address_offset = ETH_HLEN + __builtin_offsetof(struct iphdr, saddr);
-		if (bpf_l3_csum_replace(skb, ETH_HLEN + __builtin_offsetof(struct iphdr, check), packet->source[0],
+		address_offset = l3 + __builtin_offsetof(struct iphdr, saddr);
+		if (bpf_l3_csum_replace(skb, l3 + __builtin_offsetof(struct iphdr, check), packet->source[0],
 					address[0], sizeof(__be32)) ||
 		    bpf_skb_store_bytes(skb, address_offset, address, sizeof(__be32), 0))
 			return DROP_INTERNAL;
 	} else {
-		address_offset = ETH_HLEN + __builtin_offsetof(struct ipv6hdr, saddr);
+		address_offset = l3 + __builtin_offsetof(struct ipv6hdr, saddr);
 		if (bpf_skb_store_bytes(skb, address_offset, address, sizeof(address), 0))
 			return DROP_INTERNAL;
 	}
@@ -62,11 +63,11 @@ static __always_inline __u32 reply_from_stack(struct __sk_buff *skb, struct pack
 	__u32 service_id = 0;
 	__u32 reason;
 
-	reason = parse((void *)(long)skb->data, (void *)(long)skb->data_end, packet);
+	reason = parse_tc(skb, packet);
 	if (reason == PASS_MALFORMED) {
 		/* Perhaps only not linear. */
 		bpf_skb_pull_data(skb, skb->len < REPLY_HEADERS ? skb->len : REPLY_HEADERS);
-		reason = parse((void *)(long)skb->data, (void *)(long)skb->data_end, packet);
+		reason = parse_tc(skb, packet);
 	}
 	if (reason)
 		return reason;

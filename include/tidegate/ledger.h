@@ -23,38 +23,39 @@ enum ledger_reason {
 	FORWARD_DECAPSULATED = 8,   /* outer header taken off, passed up */
 
 	/* Given to the kernel untouched. */
-	PASS_NOT_IP = 12,	   /* neither IPv4 nor IPv6: ARP, VLAN, ... */
-	PASS_NOT_TCP_UDP = 13,	   /* IP with another payload, or with IPv6 extension headers */
-	PASS_FRAGMENT = 14,	   /* a fragment of an IP packet */
-	PASS_MALFORMED = 15,	   /* too short, or a header that contradicts itself; the kernel drops and counts it */
-	PASS_NO_SERVICE = 16,	   /* no service has this address, port and protocol */
-	PASS_NOT_A_REPLY = 17,	   /* from a NAT backend, but of no flow that was translated */
-	PASS_NOT_TUNNELLED = 18,   /* not an IP-in-IP packet */
-	PASS_OUTER_NOT_LOCAL = 19, /* tunnelled, to an address that is not this host's */
+	PASS_NOT_IP = 16,	    /* neither IPv4 nor IPv6, behind up to two VLAN tags: ARP, ... */
+	PASS_NOT_TCP_UDP = 17,	    /* IP with another payload, or with IPv6 extension headers */
+	PASS_FRAGMENT = 18,	    /* a fragment of an IP packet */
+	PASS_MALFORMED = 19,	    /* too short, or a header that contradicts itself; the kernel drops and counts it */
+	PASS_NO_SERVICE = 20,	    /* no service has this address, port and protocol */
+	PASS_NOT_A_REPLY = 21,	    /* from a NAT backend, but of no flow that was translated */
+	PASS_NOT_TUNNELLED = 22,    /* not an IP-in-IP packet */
+	PASS_OUTER_NOT_LOCAL = 23,  /* tunnelled, to an address that is not this host's */
+	PASS_EXTENSION_HEADER = 24, /* IPv6 extension headers too many, too deep, or that lead elsewhere */
 
 	/* Dropped. */
-	DROP_BAD_LENGTH = 24,	       /* for a service, but its lengths exceed the frame or contradict each other */
-	DROP_NO_BACKEND = 25,	       /* the service has no usable backend */
-	DROP_BACKEND_DOWN = 26,	       /* its backend went down and the table without it is being published */
-	DROP_UNRESOLVED = 27,	       /* no route to the backend, or no way to hand the packet to the kernel */
-	DROP_TOO_BIG = 28,	       /* larger than the MTU towards the backend, outer header included */
-	DROP_TTL_EXPIRED = 29,	       /* TTL or hop limit used up */
-	DROP_FLOW_TABLE_FULL = 30,     /* no room for a flow that must be tracked */
-	DROP_FLOW_CONFLICT = 31,       /* the client's port is in use through another service on every backend tried */
-	DROP_REPLY_NO_ROUTE = 32,      /* no route for the reply to its client */
-	DROP_FORWARDING_DISABLED = 33, /* the interface may not forward: net.ipv4.conf.<interface>.forwarding */
-	DROP_INTERNAL = 34,	       /* a map or helper failed in a way that should be impossible */
-	DROP_INNER_MALFORMED = 35,     /* tunnelled, but what is inside is not a sound IP packet */
-	DROP_INNER_NOT_LOCAL = 36,     /* tunnelled to this host, but the inner destination is not its own */
+	DROP_BAD_LENGTH = 32,	       /* for a service, but its lengths exceed the frame or contradict each other */
+	DROP_NO_BACKEND = 33,	       /* the service has no usable backend */
+	DROP_BACKEND_DOWN = 34,	       /* its backend went down and the table without it is being published */
+	DROP_UNRESOLVED = 35,	       /* no route to the backend, or no way to hand the packet to the kernel */
+	DROP_TOO_BIG = 36,	       /* larger than the MTU towards the backend, outer header included */
+	DROP_TTL_EXPIRED = 37,	       /* TTL or hop limit used up */
+	DROP_FLOW_TABLE_FULL = 38,     /* no room for a flow that must be tracked */
+	DROP_FLOW_CONFLICT = 39,       /* the client's port is in use through another service on every backend tried */
+	DROP_REPLY_NO_ROUTE = 40,      /* no route for the reply to its client */
+	DROP_FORWARDING_DISABLED = 41, /* the interface may not forward: net.ipv4.conf.<interface>.forwarding */
+	DROP_INTERNAL = 42,	       /* a map or helper failed in a way that should be impossible */
+	DROP_INNER_MALFORMED = 43,     /* tunnelled, but what is inside is not a sound IP packet */
+	DROP_INNER_NOT_LOCAL = 44,     /* tunnelled to this host, but the inner destination is not its own */
 
-	LEDGER_REASONS = 40,
+	LEDGER_REASONS = 64,
 };
 
 /* Ranges of the three classes, for sums. */
 enum ledger_class {
 	LEDGER_FIRST_FORWARDED = 1,
-	LEDGER_FIRST_PASSED = 12,
-	LEDGER_FIRST_DROPPED = 24,
+	LEDGER_FIRST_PASSED = 16,
+	LEDGER_FIRST_DROPPED = 32,
 };
 
 /* Counters of one CPU. */

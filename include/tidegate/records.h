@@ -24,6 +24,8 @@ enum forward_mode {
 	MODE_NAT = 1,
 	MODE_DSR = 2,
 	MODE_IPIP = 3,
+	MODE_GRE = 4,
+	MODE_GUE = 5,
 };
 
 /* State of a backend within its service. */
@@ -35,9 +37,10 @@ enum backend_state {
 };
 
 enum backend_flags {
-	BACKEND_RESOLVED = 1 << 0, /* interface and MAC addresses are valid */
-	BACKEND_LOCAL = 1 << 1,	   /* the backend is this node */
-	BACKEND_IPV6 = 1 << 2,	   /* its address is IPv6 */
+	BACKEND_RESOLVED = 1 << 0,    /* interface and MAC addresses are valid */
+	BACKEND_LOCAL = 1 << 1,	      /* the backend is this node */
+	BACKEND_IPV6 = 1 << 2,	      /* its address is IPv6 */
+	BACKEND_SERVICE_TAG = 1 << 3, /* the outer VLAN tag is one of 802.1ad, not of 802.1Q */
 };
 
 /* Keys of the service look-ups and of the NAT sources: an address, a port and a protocol. */
@@ -65,12 +68,11 @@ struct service {
 	__u32 backends_limit; /* records it owns; n is below this */
 	__u32 slots;	      /* slots of its table, a prime; fixed for life */
 	__be16 port;
-	__u16 address_sum;  /* one's complement sum of the address, for incremental checksums */
-	__u16 endpoint_sum; /* the same of address and port */
+	__u16 endpoint_sum; /* one's complement sum of address and port, for incremental checksums */
 	__u8 protocol;
 	__u8 family; /* enum address_family */
 	__u8 mode;   /* enum forward_mode */
-	__u8 pad[3];
+	__u8 pad[5];
 	__u64 reserved[3];
 };
 
@@ -86,16 +88,15 @@ struct backend_link {
 struct backend {
 	struct backend_link link;
 	__be32 address[4];
-	__be32 source[4]; /* outer source address of an encapsulation */
+	__be32 source[4]; /* outer source address of an encapsulation, or the prefix of it */
 	__u8 destination_mac[6];
 	__u8 source_mac[6];
 	__be16 port;
-	__u16 address_sum;  /* one's complement sum of the address */
-	__u16 endpoint_sum; /* the same of address and port */
+	__u16 endpoint_sum; /* one's complement sum of address and port */
 	__u16 outer_sum;    /* the same of an outer IPv4 header with length, TOS, id and flags zero */
+	__be16 tags[2];	    /* VLAN tags towards it, the outer one first: priority and ID; 0: none */
 	__u8 mode;	    /* enum forward_mode */
 	__u8 protocol;
-	__u8 pad[2];
 };
 
 /* One entry of a service's table: numbers of backends within the service. 0 is never valid. */
@@ -148,6 +149,10 @@ struct node_settings {
 	__u32 flow_buckets;		 /* a power of two */
 	__u32 last_service_id;		 /* the ID given out last; freed ones are reused in turn */
 	__u16 flow_lifetime[FLOW_KINDS]; /* ticks without a packet after which a flow is dead, by kind */
+	__be32 outer_spread_v6[4]; /* bits of outer source addresses that differ by flow; the others are the prefix */
+	__be32 outer_spread_v4;
+	__be16 gue_port;
+	__u8 pad[2];
 };
 
 /* A tick is 2^TICK_SHIFT nanoseconds of CLOCK_MONOTONIC_COARSE: about 4.3 seconds, wrapping in 78 hours. */

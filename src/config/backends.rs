@@ -7,7 +7,7 @@ use super::{
     field::Field,
     services::Front,
 };
-use crate::model::{Backend, BackendAddress, Mode};
+use crate::model::{Backend, BackendAddress};
 
 const KEYS: [&str; 3] = ["address", "port", "weight"];
 
@@ -47,7 +47,7 @@ fn backend(
 fn mismatch(backend: BackendAddress, front: Front) -> Option<(&'static str, String)> {
     let (mode, service) = (front.mode, front.address);
     let same_family = backend.address.is_ipv4() == service.address.is_ipv4();
-    if !same_family && mode != Mode::Ipip {
+    if !same_family && !mode.encapsulates() {
         let (have, need) = if backend.address.is_ipv4() { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
         let reason = format!(
             "{} is {have}, the service is {need}; mode {mode} cannot mix them, mode ipip can",
@@ -55,14 +55,14 @@ fn mismatch(backend: BackendAddress, front: Front) -> Option<(&'static str, Stri
         );
         return Some(("address", reason));
     }
-    if mode != Mode::Nat && backend.address == service.address {
+    if !mode.translates() && backend.address == service.address {
         let reason = format!(
             "{} is the service's own address; in mode {mode} name the backend by an address of its host",
             backend.address
         );
         return Some(("address", reason));
     }
-    if mode != Mode::Nat && backend.port != service.port {
+    if !mode.translates() && backend.port != service.port {
         let reason = format!(
             "port {} is not the service's; mode {mode} does not rewrite ports, so use {} or leave it out",
             backend.port, service.port

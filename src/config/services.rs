@@ -13,7 +13,10 @@ use crate::model::{Backend, HealthCheck, Mode, Protocol, Service, ServiceAddress
 
 const KEYS: [&str; 8] = ["name", "address", "port", "protocol", "mode", "table", "health", "backends"];
 const PROTOCOLS: [(&str, Protocol); 2] = [("tcp", Protocol::Tcp), ("udp", Protocol::Udp)];
-const MODES: [(&str, Mode); 3] = [("nat", Mode::Nat), ("dsr", Mode::Dsr), ("ipip", Mode::Ipip)];
+const MODES: [(&str, Mode); 5] = {
+    let [nat, dsr, ipip, gre, gue] = Mode::ALL;
+    [(nat.name(), nat), (dsr.name(), dsr), (ipip.name(), ipip), (gre.name(), gre), (gue.name(), gue)]
+};
 
 /// Backends that a table is sized for where nothing is said and no more are listed.
 const USUAL_MAX_BACKENDS: u16 = 16;

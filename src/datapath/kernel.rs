@@ -35,6 +35,9 @@ const FLOW_LIFETIMES: [(types::flow_kind, u64); 4] = [
     (types::flow_kind::FLOW_DATAGRAM, 120),
 ];
 
+/// UDP port of GUE (IANA).
+const GUE_PORT: u16 = 6080;
+
 /// What the kernel's side is opened with.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -123,6 +126,7 @@ impl Kernel {
             flow_secret: sys::random_words()
                 .map_err(|error| DatapathError::system("draw the flow table's secret", error))?,
             flow_buckets: self.sizes.flow_buckets,
+            gue_port: GUE_PORT.to_be(),
             ..Default::default()
         };
         for (kind, seconds) in FLOW_LIFETIMES {

@@ -63,6 +63,7 @@ pub const REASONS: &[Reason] = &[
     Reason::new(code::PASS_NOT_A_REPLY, "pass-not-a-reply"),
     Reason::new(code::PASS_NOT_TUNNELLED, "pass-not-tunnelled"),
     Reason::new(code::PASS_OUTER_NOT_LOCAL, "pass-outer-not-local"),
+    Reason::new(code::PASS_EXTENSION_HEADER, "pass-extension-header"),
     Reason::new(code::DROP_BAD_LENGTH, "drop-bad-length"),
     Reason::new(code::DROP_NO_BACKEND, "drop-no-backend"),
     Reason::new(code::DROP_BACKEND_DOWN, "drop-backend-down"),

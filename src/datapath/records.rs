@@ -25,11 +25,11 @@ const _: () = {
     assert!(size_of::<types::flow>() == 16);
     assert!(offset_of!(types::flow, owner) == 8);
     assert!(size_of::<types::flow_bucket>() == 64);
-    assert!(size_of::<types::node_settings>() == 48);
+    assert!(size_of::<types::node_settings>() == 72);
     assert!(size_of::<types::endpoint_v4>() == 8);
     assert!(size_of::<types::endpoint_v6>() == 20);
     assert!(size_of::<types::backend_counters>() == 16);
-    assert!(size_of::<types::ledger>() == 16 + 8 * 40);
+    assert!(size_of::<types::ledger>() == 16 + 8 * 64);
     assert!(SLOTS_PER_LINE == 16);
     assert!(FLOWS_PER_BUCKET == 4);
 };
@@ -88,6 +88,8 @@ pub struct LinkFlags {
     pub resolved: bool,
     /// The backend is this node.
     pub local: bool,
+    /// The outer VLAN tag is one of 802.1ad, not of 802.1Q.
+    pub service_tag: bool,
 }
 
 /// The part of a backend record that changes while packets use it.
@@ -120,6 +122,8 @@ pub struct BackendRecord {
     pub inner_ipv6: bool,
     /// Outer source address of an encapsulation, of the backend's family; unspecified where unknown.
     pub source: IpAddr,
+    /// VLAN tags towards the next hop, the outer one first: priority and ID; 0: none.
+    pub tags: [u16; 2],
     /// MAC address of the next hop.
     pub destination_mac: [u8; 6],
     /// MAC address of the interface.
@@ -212,12 +216,14 @@ fn mode_number(mode: Mode) -> u8 {
         Mode::Nat => types::forward_mode::MODE_NAT,
         Mode::Dsr => types::forward_mode::MODE_DSR,
         Mode::Ipip => types::forward_mode::MODE_IPIP,
+        Mode::Gre => types::forward_mode::MODE_GRE,
+        Mode::Gue => types::forward_mode::MODE_GUE,
     };
     number.0 as u8
 }
 
 fn mode_from_number(number: u8) -> Option<Mode> {
-    [Mode::Nat, Mode::Dsr, Mode::Ipip].into_iter().find(|&mode| mode_number(mode) == number)
+    Mode::ALL.into_iter().find(|&mode| mode_number(mode) == number)
 }
 
 fn protocol_from_number(number: u8) -> Option<Protocol> {
@@ -241,7 +247,6 @@ impl ServiceRecord {
             backends_limit: self.range.limit,
             slots: self.slots,
             port: port.to_be(),
-            address_sum: sum(&[&octets(address)]),
             endpoint_sum: endpoint_sum(address, port),
             protocol: protocol.number(),
             family: family_number(address),
@@ -279,6 +284,7 @@ impl Link {
         let flag = |set: bool, flag: types::backend_flags| if set { flag.0 } else { 0 };
         let flags = flag(self.flags.resolved, types::backend_flags::BACKEND_RESOLVED)
             | flag(self.flags.local, types::backend_flags::BACKEND_LOCAL)
+            | flag(self.flags.service_tag, types::backend_flags::BACKEND_SERVICE_TAG)
             | flag(self.ipv6, types::backend_flags::BACKEND_IPV6);
         Word::from(self.interface)
             | Word::from(self.mtu) << 32
@@ -301,6 +307,7 @@ impl Link {
             flags: LinkFlags {
                 resolved: has(types::backend_flags::BACKEND_RESOLVED),
                 local: has(types::backend_flags::BACKEND_LOCAL),
+                service_tag: has(types::backend_flags::BACKEND_SERVICE_TAG),
             },
             ipv6: has(types::backend_flags::BACKEND_IPV6),
         })
@@ -332,12 +339,11 @@ impl BackendRecord {
             destination_mac: self.destination_mac,
             source_mac: self.source_mac,
             port: port.to_be(),
-            address_sum: sum(&[&octets(address)]),
             endpoint_sum: endpoint_sum(address, port),
             outer_sum: self.outer_sum(),
+            tags: self.tags.map(u16::to_be),
             mode: mode_number(self.mode),
             protocol: self.protocol.number(),
-            ..Default::default()
         }
     }
 
@@ -353,6 +359,7 @@ impl BackendRecord {
             mode: mode_from_number(raw.mode)?,
             inner_ipv6,
             source: address_from_words(raw.source, link.ipv6),
+            tags: raw.tags.map(u16::from_be),
             destination_mac: raw.destination_mac,
             source_mac: raw.source_mac,
         };
@@ -363,14 +370,26 @@ impl BackendRecord {
     fn outer_sum(&self) -> u16 {
         const VERSION_AND_LENGTH: [u8; 2] = [0x45, 0];
         const TTL: u8 = 64;
-        const IPV4_INSIDE: u8 = 4;
-        const IPV6_INSIDE: u8 = 41;
-        let inside = if self.inner_ipv6 { IPV6_INSIDE } else { IPV4_INSIDE };
-        match (self.mode, self.source, self.address.address) {
-            (Mode::Ipip, IpAddr::V4(source), IpAddr::V4(destination)) => {
-                sum(&[&VERSION_AND_LENGTH, &[TTL, inside], &source.octets(), &destination.octets()])
+        match (self.outer_protocol(), self.source, self.address.address) {
+            (Some(protocol), IpAddr::V4(source), IpAddr::V4(destination)) => {
+                sum(&[&VERSION_AND_LENGTH, &[TTL, protocol], &source.octets(), &destination.octets()])
             }
             _ => 0,
+        }
+    }
+
+    /// Protocol number in the outer header, where there is one.
+    fn outer_protocol(&self) -> Option<u8> {
+        const IPV4: u8 = 4;
+        const UDP: u8 = 17;
+        const IPV6: u8 = 41;
+        const GRE: u8 = 47;
+        match self.mode {
+            Mode::Ipip if self.inner_ipv6 => Some(IPV6),
+            Mode::Ipip => Some(IPV4),
+            Mode::Gre => Some(GRE),
+            Mode::Gue => Some(UDP),
+            Mode::Nat | Mode::Dsr => None,
         }
     }
 }
@@ -421,7 +440,7 @@ mod tests {
                 interface: 7,
                 mtu: 1500,
                 state: Membership::Member(BackendState::Up),
-                flags: LinkFlags { resolved: true, local: false },
+                flags: LinkFlags { resolved: true, ..LinkFlags::default() },
                 ipv6: false,
             },
             address: BackendAddress { address: "198.51.100.11".parse().unwrap(), port: 8080 },
@@ -429,6 +448,7 @@ mod tests {
             mode: Mode::Ipip,
             inner_ipv6: true,
             source: "192.0.2.1".parse().unwrap(),
+            tags: [0x2064, 5],
             destination_mac: [2, 0, 0, 0, 0, 1],
             source_mac: [2, 0, 0, 0, 0, 2],
         }

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     datapath::{BackendRecord, Datapath, DatapathError, Link, Membership, RecordRange, ServiceRecord, Slot},
     maglev,
-    model::{BackendState, Mode, Service, ServiceAddress, backend_records},
+    model::{BackendState, Service, ServiceAddress, backend_records},
 };
 
 /// A service that is being put in the place of nothing, or of one that cannot be changed into it.
@@ -267,7 +267,7 @@ impl<D: Datapath> Engine<D> {
 
     fn add_nat_sources(&mut self, new_services: &[NewService]) -> Result<(), DatapathError> {
         let mut needed = self.programmed.needed_nat_sources();
-        for new in new_services.iter().filter(|new| new.programmed.record.mode == Mode::Nat) {
+        for new in new_services.iter().filter(|new| new.programmed.record.mode.translates()) {
             needed.extend(new.programmed.backends.values().map(|record| (record.address, record.protocol)));
         }
         for (address, protocol) in needed {

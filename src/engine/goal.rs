@@ -32,6 +32,7 @@ pub(super) fn backend_record(
     let flags = LinkFlags {
         resolved: matches!(next_hop, Some(NextHop::Reachable { .. })),
         local: matches!(next_hop, Some(NextHop::Local)),
+        service_tag: false,
     };
     let destination_mac = match next_hop {
         Some(NextHop::Reachable { destination_mac, .. }) => *destination_mac,
@@ -51,6 +52,7 @@ pub(super) fn backend_record(
         mode: service.mode,
         inner_ipv6: service.address.address.is_ipv6(),
         source: source.unwrap_or_else(|| unspecified(ipv6)),
+        tags: [0; 2],
         destination_mac,
         source_mac: route.map_or([0; 6], |route| route.source_mac),
     }

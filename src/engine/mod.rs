@@ -23,8 +23,7 @@ use crate::{
     datapath::{Datapath, DatapathError},
     health::{Report, Target},
     model::{
-        BackendAddress, BackendState, InitialState, Mode, NextHop, Service, ServiceAddress, ServiceName,
-        Verdict,
+        BackendAddress, BackendState, InitialState, NextHop, Service, ServiceAddress, ServiceName, Verdict,
         status::{InterfaceStatus, Problem},
     },
 };
@@ -246,7 +245,7 @@ impl<D: Datapath> Engine<D> {
 
     /// True where a service translates addresses, so that this node must forward replies.
     pub fn uses_nat(&self) -> bool {
-        self.desired.values().any(|service| service.mode == Mode::Nat)
+        self.desired.values().any(|service| service.mode.translates())
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     datapath::{Adopted, AdoptedService, BackendRecord, FlowOwner, Membership, ServiceRecord, Slot},
     maglev::Candidate,
-    model::{BackendAddress, BackendState, Mode, Protocol, ServiceAddress},
+    model::{BackendAddress, BackendState, Protocol, ServiceAddress},
 };
 
 /// A service that packets are led to.
@@ -141,7 +141,7 @@ impl Programmed {
 
     /// The NAT sources that the programmed services need.
     pub(super) fn needed_nat_sources(&self) -> BTreeSet<(BackendAddress, Protocol)> {
-        let nat = self.services.values().filter(|service| service.record.mode == Mode::Nat);
+        let nat = self.services.values().filter(|service| service.record.mode.translates());
         nat.flat_map(|service| service.backends.values())
             .filter(|record| record.link.state != Membership::Unused)
             .map(|record| (record.address, record.protocol))

@@ -117,6 +117,36 @@ pub enum Mode {
     Dsr,
     /// The packet is put whole into an outer IP header; the backend takes it off and answers directly.
     Ipip,
+    /// The same with a GRE header in between (RFC 2784).
+    Gre,
+    /// The same with a UDP header in between (Generic UDP Encapsulation, variant 1).
+    Gue,
+}
+
+impl Mode {
+    /// Every mode, in the order of the manual.
+    pub const ALL: [Self; 5] = [Self::Nat, Self::Dsr, Self::Ipip, Self::Gre, Self::Gue];
+
+    /// Its name in configuration, API and CLI.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nat => "nat",
+            Self::Dsr => "dsr",
+            Self::Ipip => "ipip",
+            Self::Gre => "gre",
+            Self::Gue => "gue",
+        }
+    }
+
+    /// True where the packet gets outer headers, whose family may be another than its own.
+    pub const fn encapsulates(self) -> bool {
+        matches!(self, Self::Ipip | Self::Gre | Self::Gue)
+    }
+
+    /// True where addresses are translated, so that every flow must be tracked.
+    pub const fn translates(self) -> bool {
+        matches!(self, Self::Nat)
+    }
 }
 
 /// What clients connect to.
@@ -176,11 +206,7 @@ impl fmt::Display for Protocol {
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nat => "nat",
-            Self::Dsr => "dsr",
-            Self::Ipip => "ipip",
-        })
+        f.write_str(self.name())
     }
 }
 
