@@ -32,7 +32,7 @@ pub(super) fn backend_record(
     let flags = LinkFlags {
         resolved: matches!(next_hop, Some(NextHop::Reachable { .. })),
         local: matches!(next_hop, Some(NextHop::Local)),
-        service_tag: false,
+        service_tag: route.is_some_and(|route| route.tags.service),
     };
     let destination_mac = match next_hop {
         Some(NextHop::Reachable { destination_mac, .. }) => *destination_mac,
@@ -41,7 +41,7 @@ pub(super) fn backend_record(
     let source = route.map(|route| route.source).filter(|source| source.is_ipv6() == ipv6);
     BackendRecord {
         link: Link {
-            interface: route.map_or(0, |route| route.interface),
+            interface: route.map_or(0, |route| if flags.resolved { route.device } else { route.interface }),
             mtu: route.map_or(u16::MAX, |route| route.mtu.try_into().unwrap_or(u16::MAX)),
             state: Membership::Member(state),
             flags,
@@ -52,7 +52,7 @@ pub(super) fn backend_record(
         mode: service.mode,
         inner_ipv6: service.address.address.is_ipv6(),
         source: source.unwrap_or_else(|| unspecified(ipv6)),
-        tags: [0; 2],
+        tags: route.map_or([0; 2], |route| route.tags.tci),
         destination_mac,
         source_mac: route.map_or([0; 6], |route| route.source_mac),
     }

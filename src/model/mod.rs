@@ -15,4 +15,4 @@ pub use desired::{
 };
 pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, Streak, Verdict};
 pub use names::{InvalidName, ServiceName};
-pub use nexthop::{NextHop, Route};
+pub use nexthop::{NextHop, Route, VlanTags};

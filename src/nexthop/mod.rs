@@ -6,10 +6,12 @@
 //! No MAC address is ever configured by hand, and no permanent entry is left behind.
 //!
 //! - `kernel`: sockets and requests; `decode`: their messages as plain data
+//! - `egress`: by which device and with which VLAN tags frames leave, for an interface
 //! - `tables`: what is known, and the rule that makes a [`NextHop`] of it, without input or output
 //! - `solicit`: which neighbour is asked for when; `task`: the loop that keeps it all current
 
 mod decode;
+mod egress;
 mod kernel;
 mod solicit;
 mod tables;
