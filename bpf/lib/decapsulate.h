@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The backend's side of a tunnel: takes the outer headers off packets in IP-in-IP, GRE or GUE that are addressed to this host,
- * both outside and inside, and passes them up. What is not tunnelled is passed untouched.
+ * both outside and inside, and passes them up. What is not tunnelled is passed untouched, and so is what the kernel will refuse
+ * for its outer headers: their lengths, or their checksums. VLAN tags stay.
  */
 #ifndef TIDEGATE_DECAPSULATE_H
 #define TIDEGATE_DECAPSULATE_H
@@ -28,6 +29,9 @@ struct {
 	__type(value, struct ledger);
 } decap_ledger SEC(".maps");
 
+/* Bytes that are added to a checksum at once. */
+#define SUM_CHUNK 128
+
 /* An IP header as far as decapsulation needs it. */
 struct tunnel_header {
 	struct endpoint_v6 destination;
@@ -36,6 +40,7 @@ struct tunnel_header {
 	__u8 family;
 	__u8 protocol;
 	__u8 fragment;
+	__u8 ecn;
 };
 
 /* Reads the IP header at `l3`, whose family the version nibble must confirm. Returns 0, or -1 where it is malformed. */
@@ -53,6 +58,7 @@ static __always_inline int tunnel_read(void *l3, void *data_end, __u8 family, st
 		header->header_length = ip->ihl * 4;
 		header->length = bpf_ntohs(ip->tot_len);
 		header->protocol = ip->protocol;
+		header->ecn = ip->tos & ECN_MASK;
 		header->fragment = !!(ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS | IP_OFFSET_MASK));
 	} else {
 		struct ipv6hdr *ip = l3;
@@ -63,8 +69,101 @@ static __always_inline int tunnel_read(void *l3, void *data_end, __u8 family, st
 		header->header_length = sizeof(*ip);
 		header->length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 		header->protocol = ip->nexthdr;
+		header->ecn = ip->flow_lbl[0] >> 4 & ECN_MASK;
 	}
 	return header->length >= header->header_length ? 0 : -1;
+}
+
+/* Adds `length` bytes from `offset` on to the one's complement sum `sum`. Returns the sum, or -1 where they are not there. */
+static __always_inline __s64 sum_bytes(struct xdp_md *ctx, __u32 offset, __u32 length, __u32 sum)
+{
+	__be32 chunk[SUM_CHUNK / 4];
+	__u32 i, size;
+	__s64 result;
+
+	for (i = 0; i < 0x10000 / SUM_CHUNK && length; i++) {
+		size = length < SUM_CHUNK ? length : SUM_CHUNK;
+		__builtin_memset(chunk, 0, sizeof(chunk));
+		if (size > SUM_CHUNK || bpf_xdp_load_bytes(ctx, offset, chunk, size))
+			return -1;
+		result = bpf_csum_diff(0, 0, chunk, sizeof(chunk), sum);
+		if (result < 0)
+			return -1;
+		sum = result;
+		offset += size;
+		length -= size;
+	}
+	return sum;
+}
+
+/*
+ * True where the header checksum of the outer IPv4 packet is wrong, or the checksum of the UDP datagram in it (or in an IPv6
+ * packet) that begins at `udp_offset`, unless that is 0. Once the outer headers are off, nobody else looks at these.
+ */
+__noinline int outer_sums_wrong(struct xdp_md *ctx, __u32 l3_offset, __u32 udp_offset, __u32 is_ipv6)
+{
+	struct iphdr ip;
+	struct udphdr udp;
+	__s64 sum;
+
+	if (!is_ipv6) {
+		if (bpf_xdp_load_bytes(ctx, l3_offset, &ip, sizeof(ip)))
+			return 1;
+		sum = sum_bytes(ctx, l3_offset, ip.ihl * 4, 0);
+		if (sum < 0 || sum_fold(sum) != 0xffff)
+			return 1;
+	}
+	if (!udp_offset)
+		return 0;
+	if (bpf_xdp_load_bytes(ctx, udp_offset, &udp, sizeof(udp)))
+		return 1;
+	/* None: right over IPv4 (RFC 768), and allowed to tunnels over IPv6 (RFC 6935). */
+	if (!udp.check)
+		return 0;
+	/* Length and protocol of the pseudo-header, then its addresses, then the datagram. */
+	sum = sum_bytes(ctx, l3_offset + (is_ipv6 ? 8 : 12), is_ipv6 ? 32 : 8, (__u32)udp.len + bpf_htons(IPPROTO_UDP));
+	if (sum < 0)
+		return 1;
+	sum = sum_bytes(ctx, udp_offset, bpf_ntohs(udp.len), sum);
+	return sum < 0 || sum_fold(sum) != 0xffff;
+}
+
+/*
+ * The congestion marks of the inner header after decapsulation, by those of both (RFC 6040, section 4.2); -1 where the packet
+ * must be dropped, as its transport would not understand that it met congestion.
+ */
+static __always_inline int decapsulated_ecn(__u8 outer, __u8 inner)
+{
+	if (inner == ECN_NOT_CAPABLE)
+		return outer == ECN_CONGESTION ? -1 : inner;
+	if (outer == ECN_CONGESTION || (outer == ECN_CAPABLE_1 && inner == ECN_CAPABLE_0))
+		return outer;
+	return inner;
+}
+
+/* Writes the marks into the IP header at `offset`. Returns 0, or -1 where it is not in the frame. */
+static __always_inline int set_ecn(struct xdp_md *ctx, __u32 offset, __u8 family, __u8 ecn)
+{
+	void *l3 = (void *)(long)ctx->data + (offset & OFFSET_MASK);
+	void *data_end = (void *)(long)ctx->data_end;
+
+	if (family == FAMILY_IPV4) {
+		struct iphdr *ip = l3;
+		__u8 tos;
+
+		if ((void *)(ip + 1) > data_end)
+			return -1;
+		tos = (ip->tos & ~ECN_MASK) | ecn;
+		ip->check = checksum_replace(ip->check, bpf_htons(ip->tos), bpf_htons(tos));
+		ip->tos = tos;
+	} else {
+		struct ipv6hdr *ip = l3;
+
+		if ((void *)(ip + 1) > data_end)
+			return -1;
+		ip->flow_lbl[0] = (ip->flow_lbl[0] & ~(ECN_MASK << 4)) | ecn << 4;
+	}
+	return 0;
 }
 
 static __always_inline int is_local(const struct tunnel_header *header)
@@ -77,6 +176,7 @@ static __always_inline __u32 step_shim(void *data, void *data_end, struct tunnel
 				       __u8 *inner_family)
 {
 	void *shim = data + *offset;
+	__u32 length;
 
 	switch (outer->protocol) {
 	case IPPROTO_IPIP:
@@ -106,6 +206,11 @@ static __always_inline __u32 step_shim(void *data, void *data_end, struct tunnel
 			return PASS_NOT_TUNNELLED;
 		if (udp->dest != bpf_htons(decap_gue_port) || (*version >> 4 != 4 && *version >> 4 != 6))
 			return PASS_NOT_TUNNELLED;
+		length = bpf_ntohs(udp->len);
+		if (length < sizeof(*udp) || outer->header_length + length > outer->length)
+			return PASS_MALFORMED;
+		/* What follows the datagram is none of the tunnel's. */
+		outer->length = outer->header_length + length;
 		*inner_family = *version >> 4 == 4 ? FAMILY_IPV4 : FAMILY_IPV6;
 		*offset += sizeof(*udp);
 		return LEDGER_NONE;
@@ -147,8 +252,9 @@ static __always_inline __u32 decapsulate(struct xdp_md *ctx, __u32 *bytes)
 	void *data_end = (void *)(long)ctx->data_end;
 	struct tunnel_header outer, inner;
 	struct l2_header header = {};
-	__u32 l3_offset, offset, reason;
+	__u32 l3_offset, offset, reason, udp_offset;
 	__u8 family, inner_family = 0;
+	int ecn;
 
 	reason = find_outer(data, data_end, &l3_offset, &family);
 	if (reason)
@@ -160,17 +266,29 @@ static __always_inline __u32 decapsulate(struct xdp_md *ctx, __u32 *bytes)
 	if (outer.fragment)
 		return PASS_FRAGMENT;
 	offset = (l3_offset + outer.header_length) & OFFSET_MASK;
+	udp_offset = outer.protocol == IPPROTO_UDP ? offset : 0;
 	reason = step_shim(data, data_end, &outer, &offset, &inner_family);
 	if (reason)
 		return reason;
 	if (!is_local(&outer))
 		return PASS_OUTER_NOT_LOCAL;
+	if (outer.length > (__u32)(data_end - data) - l3_offset)
+		return PASS_MALFORMED;
+	if (outer_sums_wrong(ctx, l3_offset, udp_offset, family == FAMILY_IPV6))
+		return PASS_OUTER_CHECKSUM;
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
 	if (tunnel_read(data + offset, data_end, inner_family, &inner))
 		return DROP_INNER_MALFORMED;
-	if (offset - l3_offset + inner.length > outer.length || outer.length > (__u32)(data_end - data) - l3_offset)
+	if (offset - l3_offset + inner.length > outer.length)
 		return DROP_INNER_MALFORMED;
 	if (!is_local(&inner))
 		return DROP_INNER_NOT_LOCAL;
+	ecn = decapsulated_ecn(outer.ecn, inner.ecn);
+	if (ecn < 0)
+		return DROP_ECN_CONFLICT;
+	if (ecn != inner.ecn && set_ecn(ctx, offset, inner_family, ecn))
+		return DROP_INTERNAL;
 	if (l2_read(data, data_end, l3_offset, &header) ||
 	    reframe(ctx, offset, &header, 0, ethertype_of(inner_family)) < 0)
 		return DROP_INTERNAL;

@@ -7,16 +7,6 @@
 #include "handoff.h"
 #include "nat.h"
 
-/* Leaves the next hop to the kernel. A NAT packet is an ordinary packet to route, so it can do without a note. */
-static __always_inline __u32 hand_off(struct xdp_md *ctx, const struct choice *choice)
-{
-	__u8 mode = choice->backend->mode;
-
-	if (choice->interface && !handoff_note(ctx, choice->interface, mode == MODE_DSR ? choice : 0))
-		return FORWARD_HANDOFF;
-	return mode == MODE_NAT ? FORWARD_HANDOFF : DROP_UNRESOLVED;
-}
-
 /* Gives the frame the headers with which it leaves. Returns LEDGER_NONE or the reason to drop it. */
 static __always_inline __u32 wrap(struct xdp_md *ctx, const struct packet *packet, const struct choice *choice,
 				  __u64 hash)
@@ -25,12 +15,28 @@ static __always_inline __u32 wrap(struct xdp_md *ctx, const struct packet *packe
 
 	if (choice->flags & BACKEND_RESOLVED)
 		l2_towards(choice, &header);
-	else if (l2_read((void *)(long)ctx->data, (void *)(long)ctx->data_end, packet->l3_offset, &header))
+	else if (l2_read_untagged((void *)(long)ctx->data, (void *)(long)ctx->data_end, &header))
 		return DROP_INTERNAL;
 	if (encapsulation_overhead(choice))
 		return encapsulate(ctx, packet, choice, &header, hash);
 	return reframe(ctx, packet->l3_offset, &header, 0, ethertype_of(packet->family)) < 0 ? DROP_INTERNAL
 											     : LEDGER_NONE;
+}
+
+/*
+ * Leaves the next hop to the kernel. The tags that the frame came with are taken off: the kernel would send them on, by
+ * whatever interface it takes. A NAT packet is an ordinary packet to route, so it can do without a note, and keeps its tags then.
+ */
+static __always_inline __u32 hand_off(struct xdp_md *ctx, const struct packet *packet, const struct choice *choice,
+				      __u64 hash)
+{
+	__u8 mode = choice->backend->mode;
+	__u32 reason;
+
+	if (!choice->interface || handoff_note(ctx, choice->interface, mode == MODE_DSR ? choice : 0))
+		return mode == MODE_NAT ? FORWARD_HANDOFF : DROP_UNRESOLVED;
+	reason = wrap(ctx, packet, choice, hash);
+	return reason ? reason : FORWARD_HANDOFF;
 }
 
 /* Sends a packet of a service to the backend chosen for it. */
@@ -48,13 +54,11 @@ static __always_inline __u32 forward_to_backend(struct xdp_md *ctx, const struct
 	}
 	if (choice->flags & BACKEND_LOCAL)
 		return FORWARD_LOCAL;
-	if (choice->flags & BACKEND_RESOLVED || encapsulation_overhead(choice)) {
-		reason = wrap(ctx, packet, choice, hash);
-		if (reason)
-			return reason;
-	}
 	if (!(choice->flags & BACKEND_RESOLVED))
-		return hand_off(ctx, choice);
+		return hand_off(ctx, packet, choice, hash);
+	reason = wrap(ctx, packet, choice, hash);
+	if (reason)
+		return reason;
 	if (choice->interface == ctx->ingress_ifindex)
 		return FORWARD_TX;
 	bpf_redirect(choice->interface, 0);

@@ -43,6 +43,7 @@ impl Daemon {
         let not_applied = self.not_applied(&desired);
         let targets = {
             let mut engine = self.engine.lock();
+            engine.set_encapsulation(desired.encapsulation);
             engine.set_desired(&desired.services);
             engine.set_problems("configuration", not_applied);
             self.resolver.set_targets(engine.next_hop_targets());

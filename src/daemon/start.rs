@@ -26,6 +26,7 @@ impl Daemon {
         let capacity_problems = capacity_problems(&opened, desired.capacity);
         let mut engine = Engine::adopt(opened)?;
         engine.set_problems("capacity", capacity_problems);
+        engine.set_encapsulation(desired.encapsulation);
         engine.set_desired(&desired.services);
         /* Before anything is applied: a backend that was found pinned is known, a new one is not. */
         let targets = engine.probe_targets();

@@ -4,24 +4,25 @@ use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     io,
     mem::offset_of,
+    net::{IpAddr, Ipv6Addr},
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use super::{
-    Adopted, AdoptedService, BackendCounters, Datapath, DatapathError,
+    Adopted, AdoptedService, BackendCounters, Datapath, DatapathError, OuterSettings,
     ledger::LedgerCounters,
     load::{self, Maps, Programs, Sizes, TableTypes},
     pins::{LOAD_BALANCER_MAPS, Pins, PinsLock},
     records::{
         BackendRecord, EndpointKey, FLOWS_PER_BUCKET, FlowOwner, Link, RecordRange, SLOTS_PER_LINE,
-        ServiceRecord, Slot,
+        ServiceRecord, Slot, address_from_words, address_words,
     },
     skeleton::types,
     sys::{self, MappedArray, PlainData},
 };
-use crate::model::{BackendAddress, Capacity, Protocol, ServiceAddress};
+use crate::model::{BackendAddress, Capacity, GUE_PORT, Protocol, ServiceAddress};
 
 /// Tables published by one call to the kernel. Each is an open file until then.
 const TABLES_PER_BATCH: usize = 256;
@@ -34,9 +35,6 @@ const FLOW_LIFETIMES: [(types::flow_kind, u64); 4] = [
     (types::flow_kind::FLOW_CLOSING, 60),
     (types::flow_kind::FLOW_DATAGRAM, 120),
 ];
-
-/// UDP port of GUE (IANA).
-const GUE_PORT: u16 = 6080;
 
 /// What the kernel's side is opened with.
 #[derive(Clone, Debug)]
@@ -393,6 +391,20 @@ impl Datapath for Kernel {
         Ok(())
     }
 
+    fn outer_settings(&self) -> OuterSettings {
+        outer_settings_from(&self.node.get(0))
+    }
+
+    fn set_outer_settings(&mut self, settings: OuterSettings) -> Result<(), DatapathError> {
+        let mut raw = self.node.get(0);
+        raw.outer_spread_v4 = settings.spread_v4.to_be();
+        raw.outer_spread_v6 = address_words(Ipv6Addr::from(settings.spread_v6).into());
+        raw.gue_port = settings.gue_port.to_be();
+        self.node.set(0, &raw);
+        self.writes += 1;
+        Ok(())
+    }
+
     fn bind(&mut self, address: ServiceAddress, id: u16) -> Result<(), DatapathError> {
         let key = EndpointKey::new(address.address, address.port, address.protocol);
         self.update(|kernel| kernel.service_map(&key), key.bytes(), id.into())
@@ -514,6 +526,19 @@ impl Datapath for Kernel {
 
     fn writes(&self) -> u64 {
         self.writes
+    }
+}
+
+/// What outer headers have in common, as the node's settings say it.
+fn outer_settings_from(raw: &types::node_settings) -> OuterSettings {
+    let spread_v6 = match address_from_words(raw.outer_spread_v6, true) {
+        IpAddr::V6(bits) => bits.to_bits(),
+        IpAddr::V4(_) => 0,
+    };
+    OuterSettings {
+        spread_v4: u32::from_be(raw.outer_spread_v4),
+        spread_v6,
+        gue_port: u16::from_be(raw.gue_port),
     }
 }
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Adopted, AdoptedService, BackendCounters, BackendRecord, Datapath, DatapathError, FlowOwner,
-    LedgerCounters, Link, Membership, RecordRange, ServiceRecord, Slot,
+    LedgerCounters, Link, Membership, OuterSettings, RecordRange, ServiceRecord, Slot,
 };
-use crate::model::{BackendAddress, Protocol, ServiceAddress};
+use crate::model::{BackendAddress, Encapsulation, Protocol, ServiceAddress};
 
 /// What was done, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub enum Step {
     GracePeriod,
     /// Flows were removed.
     RetainFlows,
+    /// What outer headers have in common was replaced.
+    OuterSettings(OuterSettings),
 }
 
 /// The datapath in memory.
@@ -57,6 +59,8 @@ pub struct Memory {
     pub log: Vec<Step>,
     /// Fails the operation after so many more.
     pub fail_after: Option<usize>,
+    /// What outer headers have in common.
+    pub outer: OuterSettings,
     last_service_id: u16,
     writes: u64,
 }
@@ -75,6 +79,7 @@ impl Memory {
             flows: Vec::new(),
             log: Vec::new(),
             fail_after: None,
+            outer: OuterSettings::from(&Encapsulation::default()),
             last_service_id: 0,
             writes: 0,
         }
@@ -161,6 +166,16 @@ impl Datapath for Memory {
     fn set_last_service_id(&mut self, id: u16) -> Result<(), DatapathError> {
         self.last_service_id = id;
         self.writes += 1;
+        Ok(())
+    }
+
+    fn outer_settings(&self) -> OuterSettings {
+        self.outer
+    }
+
+    fn set_outer_settings(&mut self, settings: OuterSettings) -> Result<(), DatapathError> {
+        self.step(Step::OuterSettings(settings))?;
+        self.outer = settings;
         Ok(())
     }
 

@@ -28,9 +28,9 @@ pub use pins::{DEFAULT_PINS, Pins};
 pub use records::{BackendRecord, FlowOwner, Link, LinkFlags, Membership, RecordRange, ServiceRecord, Slot};
 pub use sys::RunOutcome;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
-use crate::model::{BackendAddress, Protocol, ServiceAddress};
+use crate::model::{BackendAddress, Encapsulation, Protocol, ServiceAddress, SourcePrefix};
 
 /// A service found in pinned maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +69,38 @@ pub struct BackendCounters {
     pub bytes: u64,
 }
 
+/// What outer headers of all backends have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OuterSettings {
+    /// Bits of outer IPv4 source addresses that differ by flow. The sources in records have zeros there.
+    pub spread_v4: u32,
+    /// The same of IPv6.
+    pub spread_v6: u128,
+    /// UDP port of GUE.
+    pub gue_port: u16,
+}
+
+impl OuterSettings {
+    /// Those without any spread.
+    pub const fn without_spread(self) -> Self {
+        Self { spread_v4: 0, spread_v6: 0, ..self }
+    }
+}
+
+impl From<&Encapsulation> for OuterSettings {
+    fn from(encapsulation: &Encapsulation) -> Self {
+        let spread_v4 = match encapsulation.source_v4.map(SourcePrefix::host_bits) {
+            Some(IpAddr::V4(bits)) => bits.to_bits(),
+            _ => 0,
+        };
+        let spread_v6 = match encapsulation.source_v6.map(SourcePrefix::host_bits) {
+            Some(IpAddr::V6(bits)) => bits.to_bits(),
+            _ => 0,
+        };
+        Self { spread_v4, spread_v6, gue_port: encapsulation.gue_port }
+    }
+}
+
 /// Typed operations on the kernel's maps.
 ///
 /// Service IDs are 1 to `max_services()`; numbers of backends within a service are 1 to the limit of its range; record
@@ -94,6 +126,12 @@ pub trait Datapath: Send {
 
     /// Remembers the ID given out last, so that another process goes on from there.
     fn set_last_service_id(&mut self, id: u16) -> Result<(), DatapathError>;
+
+    /// What outer headers have in common now.
+    fn outer_settings(&self) -> OuterSettings;
+
+    /// Replaces that, for packets at once. Bits of the spread must be zero in the sources of all records that packets use.
+    fn set_outer_settings(&mut self, settings: OuterSettings) -> Result<(), DatapathError>;
 
     /// Leads packets for `address` to service `id`; replaces atomically what they were led to before.
     fn bind(&mut self, address: ServiceAddress, id: u16) -> Result<(), DatapathError>;

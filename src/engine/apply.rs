@@ -25,7 +25,10 @@ use super::{
     programmed::ProgrammedService,
 };
 use crate::{
-    datapath::{BackendRecord, Datapath, DatapathError, Link, Membership, RecordRange, ServiceRecord, Slot},
+    datapath::{
+        BackendRecord, Datapath, DatapathError, Link, Membership, OuterSettings, RecordRange, ServiceRecord,
+        Slot,
+    },
     maglev,
     model::{BackendState, Service, ServiceAddress, backend_records},
 };
@@ -45,7 +48,7 @@ impl<D: Datapath> Engine<D> {
         let started = Instant::now();
         let writes = self.datapath.writes();
         let tables = self.tables_published;
-        let done = self.change_services().and_then(|()| {
+        let done = self.change_encapsulation().and_then(|()| {
             self.unbind_what_went()?;
             Ok(self.clear_what_went()?)
         });
@@ -63,6 +66,30 @@ impl<D: Datapath> Engine<D> {
             self.last_apply = applied.duration;
         }
         Ok(applied)
+    }
+
+    /// Changes what outer headers have in common, and with it the services. An outer source is joined from the record and
+    /// the spread, so there is no spread while records may have ones where the spread does.
+    fn change_encapsulation(&mut self) -> Result<(), EngineError> {
+        let wanted = OuterSettings::from(&self.encapsulation);
+        let present = self.datapath.outer_settings();
+        let same_spread = present == OuterSettings { gue_port: present.gue_port, ..wanted };
+        let meanwhile = if same_spread { wanted } else { wanted.without_spread() };
+        if present != meanwhile {
+            self.datapath.set_outer_settings(meanwhile)?;
+            self.datapath.grace_period()?;
+        }
+        self.change_services()?;
+        if meanwhile != wanted {
+            self.datapath.grace_period()?;
+            self.datapath.set_outer_settings(wanted)?;
+        }
+        Ok(())
+    }
+
+    /// True where what outer headers have in common is not yet as it should be.
+    pub(super) fn outer_settings_differ(&self) -> bool {
+        self.datapath.outer_settings() != OuterSettings::from(&self.encapsulation)
     }
 
     /// After a failure: which tables were published is not known, so all that may have changed are compared again.
@@ -127,7 +154,7 @@ impl<D: Datapath> Engine<D> {
         let limit = old.map_or(u32::MAX, |old| old.record.range.limit);
         let mut taken: BTreeSet<u16> =
             old.map(|old| old.backends.keys().copied().collect()).unwrap_or_default();
-        let mut backends = BTreeMap::new();
+        let (mut backends, mut interfaces) = (BTreeMap::new(), BTreeMap::new());
         for backend in &service.backends {
             let kept = old.and_then(|old| old.number_of(backend.address));
             let Some(number) = kept.or_else(|| free_number(limit, |number| taken.contains(&number))) else {
@@ -139,10 +166,14 @@ impl<D: Datapath> Engine<D> {
                 .get(&(service.address, backend.address))
                 .map_or(BackendState::Down, |health| health.state);
             let next_hop = self.next_hops.get(&backend.address.address);
-            backends.insert(number, goal::backend_record(service, backend, state, next_hop));
+            let encapsulation = &self.encapsulation;
+            backends.insert(number, goal::backend_record(service, backend, state, next_hop, encapsulation));
+            if let Some(route) = next_hop.and_then(goal::route_of) {
+                interfaces.insert(number, route.interface);
+            }
         }
         let candidates = goal::candidates(service, &backends);
-        Goal { backends, candidates }
+        Goal { backends, candidates, interfaces }
     }
 
     /// Moves a service to a larger range of records where its backends, and those not yet cleared, need it.
@@ -201,6 +232,8 @@ impl<D: Datapath> Engine<D> {
                 Some(old) if old.link.state != Membership::Unused => {
                     let mut link = old.link;
                     link.flags.resolved = false;
+                    /* The kernel knows the neighbour on the route's interface, not on the device below it. */
+                    link.interface = goal.interfaces.get(&number).copied().unwrap_or(0);
                     self.datapath.write_link(index, link)?;
                     old.link = link;
                     rewritten.push((number, index, wanted));

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     datapath::{BackendRecord, Link, LinkFlags, Membership, Slot},
     maglev::{self, Candidate},
-    model::{Backend, BackendState, NextHop, Route, Service},
+    model::{Backend, BackendState, Encapsulation, NextHop, Route, Service, SourcePrefix},
 };
 
 /// What a service should be.
@@ -18,6 +18,8 @@ pub(super) struct Goal {
     pub(super) backends: BTreeMap<u16, BackendRecord>,
     /// What the table is to be built for.
     pub(super) candidates: Vec<Candidate>,
+    /// Interfaces by which the kernel reaches the backends, by number; where it knows a route.
+    pub(super) interfaces: BTreeMap<u16, u32>,
 }
 
 /// The record of a backend in `state`, reached by `next_hop`.
@@ -26,6 +28,7 @@ pub(super) fn backend_record(
     backend: &Backend,
     state: BackendState,
     next_hop: Option<&NextHop>,
+    encapsulation: &Encapsulation,
 ) -> BackendRecord {
     let ipv6 = backend.address.address.is_ipv6();
     let route = next_hop.and_then(route_of);
@@ -38,7 +41,9 @@ pub(super) fn backend_record(
         Some(NextHop::Reachable { destination_mac, .. }) => *destination_mac,
         _ => [0; 6],
     };
-    let source = route.map(|route| route.source).filter(|source| source.is_ipv6() == ipv6);
+    let own = route.map(|route| route.source).filter(|source| source.is_ipv6() == ipv6);
+    let prefix = encapsulation.source(ipv6).filter(|_| service.mode.encapsulates());
+    let source = prefix.map(SourcePrefix::address).or(own);
     BackendRecord {
         link: Link {
             interface: route.map_or(0, |route| if flags.resolved { route.device } else { route.interface }),
@@ -58,7 +63,7 @@ pub(super) fn backend_record(
     }
 }
 
-fn route_of(next_hop: &NextHop) -> Option<&Route> {
+pub(super) fn route_of(next_hop: &NextHop) -> Option<&Route> {
     match next_hop {
         NextHop::Reachable { route, .. } => Some(route),
         NextHop::Unresolved { route, .. } => route.as_ref(),

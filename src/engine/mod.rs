@@ -23,7 +23,8 @@ use crate::{
     datapath::{Datapath, DatapathError},
     health::{Report, Target},
     model::{
-        BackendAddress, BackendState, InitialState, NextHop, Service, ServiceAddress, ServiceName, Verdict,
+        BackendAddress, BackendState, Encapsulation, InitialState, NextHop, Service, ServiceAddress,
+        ServiceName, Verdict,
         status::{InterfaceStatus, Problem},
     },
 };
@@ -90,6 +91,7 @@ pub struct Engine<D> {
     order: Vec<ServiceAddress>,
     health: BTreeMap<(ServiceAddress, BackendAddress), Health>,
     next_hops: BTreeMap<IpAddr, NextHop>,
+    encapsulation: Encapsulation,
     /// Services whose goal may differ from what is programmed.
     dirty: BTreeSet<ServiceAddress>,
     adopted_services: u32,
@@ -114,6 +116,7 @@ impl<D: Datapath> Engine<D> {
             order: Vec::new(),
             health: BTreeMap::new(),
             next_hops: BTreeMap::new(),
+            encapsulation: Encapsulation::default(),
             dirty: BTreeSet::new(),
             adopted_services,
             tables_published: 0,
@@ -223,6 +226,14 @@ impl<D: Datapath> Engine<D> {
         self.next_hops.extend(next_hops.iter().map(|(address, next_hop)| (*address, next_hop.clone())));
     }
 
+    /// Replaces what outer headers of tunnels are like. Takes effect with [`Engine::apply`].
+    pub fn set_encapsulation(&mut self, encapsulation: Encapsulation) {
+        if self.encapsulation != encapsulation {
+            self.encapsulation = encapsulation;
+            self.dirty.extend(self.desired.keys());
+        }
+    }
+
     /// Tells what is attached, for the status.
     pub fn set_interfaces(&mut self, interfaces: Vec<InterfaceStatus>) {
         self.observed.interfaces = interfaces;
@@ -240,7 +251,7 @@ impl<D: Datapath> Engine<D> {
 
     /// True while something remains to be applied.
     pub fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty() || self.programmed.has_leftovers()
+        !self.dirty.is_empty() || self.programmed.has_leftovers() || self.outer_settings_differ()
     }
 
     /// True where a service translates addresses, so that this node must forward replies.

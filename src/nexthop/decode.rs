@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use netlink_packet_route::{
     AddressFamily,
     link::{
-        InfoData, InfoKind, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, VlanProtocol,
-        VlanQosMapping,
+        InfoData, InfoKind, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+        VlanProtocol, VlanQosMapping,
     },
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
     route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType, RouteVia},

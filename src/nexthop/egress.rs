@@ -48,7 +48,8 @@ pub(super) fn find(index: u32, links: &HashMap<u32, Link>) -> Result<Egress, Str
     let (mut device, mut seen) = (index, HashSet::new());
     let mut inward = Vec::new();
     loop {
-        let link = links.get(&device).ok_or_else(|| format!("the kernel does not list interface {device}"))?;
+        let link =
+            links.get(&device).ok_or_else(|| format!("the kernel does not list interface {device}"))?;
         match &link.kind {
             Kind::Device => break,
             Kind::Virtual(kind) => return Err(virtual_device(&link.name, kind)),
@@ -78,8 +79,12 @@ fn tags(inward: &[(&Vlan, &String)]) -> Result<VlanTags, String> {
         [(inner, _), (outer, _)] if !inner.service => {
             Ok(VlanTags { tci: [tci(outer), tci(inner)], service: outer.service })
         }
-        [(_, name), _] => Err(format!("{name} puts a tag of 802.1ad into another one, which only the kernel can")),
-        [(_, name), ..] => Err(format!("{name} sends frames with more than two VLAN tags, which only the kernel can")),
+        [(_, name), _] => {
+            Err(format!("{name} puts a tag of 802.1ad into another one, which only the kernel can"))
+        }
+        [(_, name), ..] => {
+            Err(format!("{name} sends frames with more than two VLAN tags, which only the kernel can"))
+        }
     }
 }
 
@@ -92,7 +97,15 @@ mod tests {
     use super::*;
 
     fn link(name: &str, kind: Kind) -> Link {
-        Link { name: name.into(), mac: Some([2; 6]), mtu: 1500, up: true, carrier: true, loopback: false, kind }
+        Link {
+            name: name.into(),
+            mac: Some([2; 6]),
+            mtu: 1500,
+            up: true,
+            carrier: true,
+            loopback: false,
+            kind,
+        }
     }
 
     fn vlan(name: &str, id: u16, service: bool, below: u32) -> Link {

@@ -119,11 +119,7 @@ impl Tables {
         // Whoever was behind an interface that went away may not be there when it is back.
         let same = |index: &u32| match (self.links.get(index), links.get(index)) {
             (Some(old), Some(new)) => {
-                new.up
-                    && new.carrier
-                    && old.name == new.name
-                    && old.mac == new.mac
-                    && old.kind == new.kind
+                new.up && new.carrier && old.name == new.name && old.mac == new.mac && old.kind == new.kind
             }
             _ => false,
         };
