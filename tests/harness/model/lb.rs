@@ -149,7 +149,7 @@ impl Node {
         }
         let mut translated = frame.to_vec();
         translate(&mut translated, view, End::Source, self.services[&flow.service].address);
-        match self.routes.get(&view.destination.ip()).copied().unwrap_or(Route::NoRoute) {
+        match self.routes.get(&view.destination.ip()).copied().unwrap_or(Route::Unreachable) {
             Route::Resolved { interface, source_mac, destination_mac } => {
                 set_macs(&mut translated, destination_mac, source_mac);
                 transmit(translated, interface, ingress, Reason::ForwardReplyTx, Reason::ForwardReplyRedirect)
@@ -161,7 +161,7 @@ impl Node {
             Route::Local => Verdict::new(Reason::ForwardReplyHandoff, Action::Pass, translated),
             Route::TooBig => Verdict::untouched(Reason::DropTooBig, frame),
             Route::ForwardingDisabled => Verdict::untouched(Reason::DropForwardingDisabled, frame),
-            Route::NoRoute => Verdict::untouched(Reason::DropReplyNoRoute, frame),
+            Route::Unreachable => Verdict::untouched(Reason::DropReplyNoRoute, frame),
         }
     }
 }

@@ -75,7 +75,7 @@ pub enum Route {
     /// Larger than the MTU of the route.
     TooBig,
     ForwardingDisabled,
-    NoRoute,
+    Unreachable,
 }
 
 /// Counters of the ledger.
