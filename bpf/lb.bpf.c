@@ -38,8 +38,8 @@ static __always_inline __u32 handle_request(struct xdp_md *ctx, struct packet *p
 	if (!packet_lengths_agree(packet))
 		return DROP_BAD_LENGTH;
 	hash = hash_five_tuple(packet);
-	reason = service->mode == MODE_NAT ? choose_tracked(service_id, service, hash, packet, &choice) :
-					     choose_by_table(service_id, service, hash, &choice);
+	reason = service->mode == MODE_NAT ? choose_tracked(service_id, service, hash, packet, &choice)
+					   : choose_by_table(service_id, service, hash, &choice);
 	if (reason)
 		return reason;
 	reason = forward_to_backend(ctx, packet, service, &choice, hash);

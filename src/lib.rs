@@ -11,5 +11,14 @@
 //!
 //! `docs/design.md` says why it is built this way.
 
+pub mod api;
+pub mod cli;
+pub mod config;
+pub mod daemon;
+pub mod datapath;
+pub mod engine;
+pub mod health;
 pub mod maglev;
 pub mod model;
+pub mod nexthop;
+pub mod telemetry;

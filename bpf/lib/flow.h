@@ -66,7 +66,7 @@ static __always_inline int flow_query_init(struct flow_query *query, const __be3
 
 static __always_inline union flow_word flow_read(const struct flow *flow)
 {
-	union flow_word word = { .word = *(const volatile __u64 *)&flow->owner };
+	union flow_word word = {.word = *(const volatile __u64 *)&flow->owner};
 
 	return word;
 }
@@ -75,8 +75,7 @@ static __always_inline int flow_is_dead(const struct flow_query *query, union fl
 {
 	__u16 age = query->now - word.entry.tick;
 
-	return !word.entry.owner || word.entry.kind >= FLOW_KINDS ||
-	       age > query->settings->flow_lifetime[word.entry.kind];
+	return !word.entry.owner || age > query->settings->flow_lifetime[word.entry.kind & (FLOW_KINDS - 1)];
 }
 
 static __always_inline int flow_has_tag(const struct flow_query *query, const struct flow *flow, union flow_word word)
@@ -109,7 +108,7 @@ static __always_inline void flow_touch(const struct flow_query *query, struct fl
 static __always_inline void flow_write(const struct flow_query *query, struct flow *flow, __u32 owner,
 				       const struct packet *packet)
 {
-	union flow_word word = { .entry = { .owner = owner, .tick = query->now } };
+	union flow_word word = {.entry = {.owner = owner, .tick = query->now}};
 
 	if (packet->protocol != IPPROTO_TCP)
 		word.entry.kind = FLOW_DATAGRAM;

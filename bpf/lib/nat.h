@@ -65,8 +65,8 @@ static __always_inline __u32 translate(struct xdp_md *ctx, const struct packet *
 
 	if ((void *)(ports + 1) > data_end)
 		return DROP_INTERNAL;
-	reason = packet->family == FAMILY_IPV4 ? translate_ipv4(data + ETH_HLEN, data_end, translation) :
-						 translate_ipv6(data + ETH_HLEN, data_end, translation);
+	reason = packet->family == FAMILY_IPV4 ? translate_ipv4(data + ETH_HLEN, data_end, translation)
+					       : translate_ipv6(data + ETH_HLEN, data_end, translation);
 	if (reason)
 		return reason;
 	if (translation->source)
@@ -80,8 +80,8 @@ static __always_inline __u32 translate(struct xdp_md *ctx, const struct packet *
 }
 
 /* Gives a request the backend as its destination. */
-static __always_inline __u32 nat_request(struct xdp_md *ctx, const struct packet *packet,
-					 const struct service *service, const struct backend *backend)
+static __always_inline __u32 nat_request(struct xdp_md *ctx, const struct packet *packet, const struct service *service,
+					 const struct backend *backend)
 {
 	struct translation translation = {
 		.address = backend->address,

@@ -15,14 +15,14 @@ struct packet {
 	__be32 destination[4];
 	__be16 source_port;
 	__be16 destination_port;
-	__u16 l4_offset;     /* of the TCP or UDP header, from the start of the frame */
-	__u16 ip_length;     /* of the IP packet, headers included, as its header says */
-	__u16 frame_length;  /* bytes of the frame after the Ethernet header */
-	__u16 l4_length;     /* shortest TCP or UDP packet that the L4 header admits, header included */
-	__u8 family;	     /* enum address_family; 0: not IP */
+	__u16 l4_offset;    /* of the TCP or UDP header, from the start of the frame */
+	__u16 ip_length;    /* of the IP packet, headers included, as its header says */
+	__u16 frame_length; /* bytes of the frame after the Ethernet header */
+	__u16 l4_length;    /* shortest TCP or UDP packet that the L4 header admits, header included */
+	__u8 family;	    /* enum address_family; 0: not IP */
 	__u8 protocol;
-	__u8 tcp_flags;	     /* 0 for UDP */
-	__u8 ipv4_options;   /* bytes of IPv4 options */
+	__u8 tcp_flags;	   /* 0 for UDP */
+	__u8 ipv4_options; /* bytes of IPv4 options */
 };
 
 static __always_inline __u32 parse_ports(void *l4, void *data_end, struct packet *packet)

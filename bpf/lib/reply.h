@@ -11,8 +11,8 @@
 /* Offset of the checksum in a TCP or UDP header. */
 static __always_inline __u32 l4_checksum_offset(const struct packet *packet)
 {
-	return packet->protocol == IPPROTO_TCP ? __builtin_offsetof(struct tcphdr, check) :
-						 __builtin_offsetof(struct udphdr, check);
+	return packet->protocol == IPPROTO_TCP ? __builtin_offsetof(struct tcphdr, check)
+					       : __builtin_offsetof(struct udphdr, check);
 }
 
 /*

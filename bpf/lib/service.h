@@ -10,11 +10,11 @@ static __always_inline __u32 *lookup_endpoint(void *map_v4, void *map_v6, const 
 					      const struct packet *packet)
 {
 	if (packet->family == FAMILY_IPV4) {
-		struct endpoint_v4 key = { .address = address[0], .port = port, .protocol = packet->protocol };
+		struct endpoint_v4 key = {.address = address[0], .port = port, .protocol = packet->protocol};
 
 		return bpf_map_lookup_elem(map_v4, &key);
 	} else {
-		struct endpoint_v6 key = { .port = port, .protocol = packet->protocol };
+		struct endpoint_v6 key = {.port = port, .protocol = packet->protocol};
 
 		__builtin_memcpy(key.address, address, sizeof(key.address));
 		return bpf_map_lookup_elem(map_v6, &key);

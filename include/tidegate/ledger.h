@@ -13,14 +13,14 @@ enum ledger_reason {
 	LEDGER_NONE = 0, /* not decided yet; never counted */
 
 	/* Sent on. */
-	FORWARD_TX = 1,		 /* to a backend, out of the interface it came in by */
-	FORWARD_REDIRECT = 2,	 /* to a backend, out of another interface */
-	FORWARD_HANDOFF = 3,	 /* to a backend, next hop left to the kernel's routing and neighbour tables */
-	FORWARD_LOCAL = 4,	 /* to a backend on this node: passed up */
-	FORWARD_REPLY_TX = 5,	 /* reply of a backend to its client, out of the interface it came in by */
+	FORWARD_TX = 1,		    /* to a backend, out of the interface it came in by */
+	FORWARD_REDIRECT = 2,	    /* to a backend, out of another interface */
+	FORWARD_HANDOFF = 3,	    /* to a backend, next hop left to the kernel's routing and neighbour tables */
+	FORWARD_LOCAL = 4,	    /* to a backend on this node: passed up */
+	FORWARD_REPLY_TX = 5,	    /* reply of a backend to its client, out of the interface it came in by */
 	FORWARD_REPLY_REDIRECT = 6, /* reply of a backend to its client, out of another interface */
-	FORWARD_REPLY_HANDOFF = 7, /* reply of a backend to its client, next hop left to the kernel */
-	FORWARD_DECAPSULATED = 8, /* outer header taken off, passed up */
+	FORWARD_REPLY_HANDOFF = 7,  /* reply of a backend to its client, next hop left to the kernel */
+	FORWARD_DECAPSULATED = 8,   /* outer header taken off, passed up */
 
 	/* Given to the kernel untouched. */
 	PASS_NOT_IP = 12,	   /* neither IPv4 nor IPv6: ARP, VLAN, ... */
@@ -33,19 +33,19 @@ enum ledger_reason {
 	PASS_OUTER_NOT_LOCAL = 19, /* tunnelled, to an address that is not this host's */
 
 	/* Dropped. */
-	DROP_BAD_LENGTH = 24,	   /* for a service, but its lengths exceed the frame or contradict each other */
-	DROP_NO_BACKEND = 25,	   /* the service has no usable backend */
-	DROP_BACKEND_DOWN = 26,	   /* its backend went down and the table without it is being published */
-	DROP_UNRESOLVED = 27,	   /* no route to the backend, or no way to hand the packet to the kernel */
-	DROP_TOO_BIG = 28,	   /* larger than the MTU towards the backend, outer header included */
-	DROP_TTL_EXPIRED = 29,	   /* TTL or hop limit used up */
-	DROP_FLOW_TABLE_FULL = 30, /* no room for a flow that must be tracked */
-	DROP_FLOW_CONFLICT = 31,   /* the client's port is in use through another service on every backend tried */
-	DROP_REPLY_NO_ROUTE = 32,  /* no route for the reply to its client */
+	DROP_BAD_LENGTH = 24,	       /* for a service, but its lengths exceed the frame or contradict each other */
+	DROP_NO_BACKEND = 25,	       /* the service has no usable backend */
+	DROP_BACKEND_DOWN = 26,	       /* its backend went down and the table without it is being published */
+	DROP_UNRESOLVED = 27,	       /* no route to the backend, or no way to hand the packet to the kernel */
+	DROP_TOO_BIG = 28,	       /* larger than the MTU towards the backend, outer header included */
+	DROP_TTL_EXPIRED = 29,	       /* TTL or hop limit used up */
+	DROP_FLOW_TABLE_FULL = 30,     /* no room for a flow that must be tracked */
+	DROP_FLOW_CONFLICT = 31,       /* the client's port is in use through another service on every backend tried */
+	DROP_REPLY_NO_ROUTE = 32,      /* no route for the reply to its client */
 	DROP_FORWARDING_DISABLED = 33, /* the interface may not forward: net.ipv4.conf.<interface>.forwarding */
-	DROP_INTERNAL = 34,	   /* a map or helper failed in a way that should be impossible */
-	DROP_INNER_MALFORMED = 35, /* tunnelled, but what is inside is not a sound IP packet */
-	DROP_INNER_NOT_LOCAL = 36, /* tunnelled to this host, but the inner destination is not its own */
+	DROP_INTERNAL = 34,	       /* a map or helper failed in a way that should be impossible */
+	DROP_INNER_MALFORMED = 35,     /* tunnelled, but what is inside is not a sound IP packet */
+	DROP_INNER_NOT_LOCAL = 36,     /* tunnelled to this host, but the inner destination is not its own */
 
 	LEDGER_REASONS = 40,
 };
@@ -59,9 +59,9 @@ enum ledger_class {
 
 /* Counters of one CPU. */
 struct ledger {
-	__u64 seen;			  /* packets that entered */
-	__u64 bytes;			  /* bytes of those from the IP header on; 0 for what is not IP */
-	__u64 packets[LEDGER_REASONS];	  /* packets by what became of them */
+	__u64 seen;		       /* packets that entered */
+	__u64 bytes;		       /* bytes of those from the IP header on; 0 for what is not IP */
+	__u64 packets[LEDGER_REASONS]; /* packets by what became of them */
 };
 
 /* Indexes of the map hook_ledger: programs whose packets are not xdp_lb's. */

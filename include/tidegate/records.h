@@ -65,12 +65,13 @@ struct service {
 	__u32 backends_limit; /* records it owns; n is below this */
 	__u32 slots;	      /* slots of its table, a prime; fixed for life */
 	__be16 port;
-	__u16 address_sum; /* one's complement sum of the address, for incremental checksums */
+	__u16 address_sum;  /* one's complement sum of the address, for incremental checksums */
 	__u16 endpoint_sum; /* the same of address and port */
 	__u8 protocol;
 	__u8 family; /* enum address_family */
 	__u8 mode;   /* enum forward_mode */
-	__u8 pad[27];
+	__u8 pad[3];
+	__u64 reserved[3];
 };
 
 /* The part of a backend that changes while packets use it: read and written as one 8-byte word. */
@@ -118,7 +119,7 @@ enum flow_kind {
 	FLOW_ESTABLISHED = 2, /* TCP */
 	FLOW_CLOSING = 3,     /* TCP, FIN or RST seen */
 	FLOW_DATAGRAM = 4,    /* UDP */
-	FLOW_KINDS = 5,
+	FLOW_KINDS = 8,	      /* room for more; a power of two, to mask with */
 };
 
 /*
@@ -141,12 +142,12 @@ struct flow_bucket {
 
 /* Settings and cursors of the node that outlive the daemon. */
 struct node_settings {
-	__u32 magic;	    /* LAYOUT_MAGIC */
-	__u32 version;	    /* LAYOUT_VERSION */
-	__u64 flow_secret[2]; /* keys the tags of the flow table */
-	__u32 flow_buckets;   /* a power of two */
-	__u32 last_service_id; /* the ID given out last; freed ones are reused in turn */
-	__u16 flow_lifetime[FLOW_KINDS + 3]; /* ticks without a packet after which a flow is dead, by kind */
+	__u32 magic;			 /* LAYOUT_MAGIC */
+	__u32 version;			 /* LAYOUT_VERSION */
+	__u64 flow_secret[2];		 /* keys the tags of the flow table */
+	__u32 flow_buckets;		 /* a power of two */
+	__u32 last_service_id;		 /* the ID given out last; freed ones are reused in turn */
+	__u16 flow_lifetime[FLOW_KINDS]; /* ticks without a packet after which a flow is dead, by kind */
 };
 
 /* A tick is 2^TICK_SHIFT nanoseconds of CLOCK_MONOTONIC_COARSE: about 4.3 seconds, wrapping in 78 hours. */

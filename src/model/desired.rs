@@ -56,12 +56,18 @@ pub struct ApiSocket {
     pub group: Option<String>,
 }
 
+impl Default for ApiSocket {
+    fn default() -> Self {
+        Self { path: "/run/tidegate/api.sock".into(), mode: 0o660, group: None }
+    }
+}
+
 /// Sizes of the kernel's maps, in entries. Fixed when the maps are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capacity {
     /// Services.
     pub services: u32,
-    /// Backend records, over all services.
+    /// Backend records, over all services; each reserves [`backend_records`] of them.
     pub backends: u32,
     /// Flows that can be tracked at once.
     pub flows: u32,
@@ -69,8 +75,16 @@ pub struct Capacity {
 
 impl Default for Capacity {
     fn default() -> Self {
-        Self { services: 4096, backends: 8192, flows: 1_000_000 }
+        Self { services: 4096, backends: 262_144, flows: 1_000_000 }
     }
+}
+
+/// Backend records that a service reserves whose table is sized for `max_backends` backends.
+///
+/// Twice as many, as the number of a removed backend rests while flows may still name it, and one for number 0, which
+/// is never valid.
+pub const fn backend_records(max_backends: u16) -> u32 {
+    2 * max_backends as u32 + 1
 }
 
 /// Transport protocol of a service.

@@ -11,7 +11,7 @@ pub mod status;
 
 pub use desired::{
     ApiSocket, AttachMode, Backend, BackendAddress, Capacity, Desired, Interface, Mode, Protocol, Service,
-    ServiceAddress,
+    ServiceAddress, backend_records,
 };
 pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, Streak, Verdict};
 pub use names::{InvalidName, ServiceName};

@@ -1,0 +1,176 @@
+//! The interfaces: attached as configured, looked after while they come and go.
+
+use std::fs;
+
+use nix::net::if_::if_nametoindex;
+
+use crate::{
+    datapath::{Attachment, DatapathError, Kernel, TcAttach},
+    engine::Engine,
+    model::{
+        Interface,
+        status::{InterfaceStatus, Problem},
+    },
+};
+
+/// What is attached, and what should be.
+#[derive(Default)]
+pub(super) struct Attachments {
+    wanted: Vec<Interface>,
+    attached: Vec<Attachment>,
+    /// Errors of the last attempt, by interface.
+    failed: Vec<(String, String)>,
+}
+
+impl Attachments {
+    /// True while every interface of the configuration has the programs.
+    pub(super) fn is_complete(&self) -> bool {
+        self.wanted.iter().all(|wanted| self.attached.iter().any(|attached| attached.name == wanted.name))
+    }
+
+    /// Attaches to every interface, and takes the programs off those that an earlier process attached to and that are not
+    /// wanted any more.
+    pub(super) fn attach_all(
+        &mut self,
+        wanted: &[Interface],
+        engine: &mut Engine<Kernel>,
+    ) -> Result<(), DatapathError> {
+        self.wanted = wanted.to_vec();
+        for interface in wanted {
+            let attachment = engine.datapath_mut().attach(interface, TcAttach::Auto)?;
+            log(&attachment);
+            self.attached.push(attachment);
+        }
+        self.detach_unwanted(engine);
+        self.tell(engine);
+        Ok(())
+    }
+
+    /// Takes away what this process attached.
+    pub(super) fn undo(&mut self, engine: &mut Engine<Kernel>) {
+        for attachment in self.attached.drain(..).filter(|attachment| !attachment.adopted) {
+            if let Err(error) = engine.datapath_mut().detach_interface(&attachment.name) {
+                tracing::warn!(interface = attachment.name, "{error}");
+            }
+        }
+    }
+
+    /// Changes the interfaces to those of a new configuration. What fails is tried again by `maintain`.
+    pub(super) fn change(&mut self, wanted: &[Interface], engine: &mut Engine<Kernel>) {
+        let changed_mode = |name: &str| {
+            let mode = |interfaces: &[Interface]| {
+                interfaces.iter().find(|interface| interface.name == name).map(|interface| interface.mode)
+            };
+            mode(wanted) != mode(&self.wanted)
+        };
+        let stays: Vec<_> =
+            self.attached.iter().filter(|attached| !changed_mode(&attached.name)).cloned().collect();
+        self.attached = stays;
+        self.wanted = wanted.to_vec();
+        self.detach_unwanted(engine);
+        self.maintain(engine);
+    }
+
+    /// Attaches what is not attached, and notices interfaces that went or came back as others of the same name.
+    pub(super) fn maintain(&mut self, engine: &mut Engine<Kernel>) {
+        self.attached.retain(|attachment| {
+            let same = if_nametoindex(attachment.name.as_str()).is_ok_and(|index| index == attachment.index);
+            if !same {
+                tracing::warn!(
+                    interface = attachment.name,
+                    "the interface is gone, and our programs with it"
+                );
+            }
+            same
+        });
+        let mut failed = Vec::new();
+        for interface in &self.wanted {
+            if self.attached.iter().any(|attached| attached.name == interface.name) {
+                continue;
+            }
+            match engine.datapath_mut().attach(interface, TcAttach::Auto) {
+                Ok(attachment) => {
+                    log(&attachment);
+                    self.attached.push(attachment);
+                }
+                Err(error) => failed.push((interface.name.clone(), error.to_string())),
+            }
+        }
+        for (name, error) in &failed {
+            if !self.failed.contains(&(name.clone(), error.clone())) {
+                tracing::error!(interface = name, "cannot attach: {error}");
+            }
+        }
+        self.failed = failed;
+        self.tell(engine);
+    }
+
+    fn detach_unwanted(&self, engine: &mut Engine<Kernel>) {
+        for name in engine.datapath().attached_interfaces() {
+            if self.wanted.iter().any(|wanted| wanted.name == name) {
+                continue;
+            }
+            match engine.datapath_mut().detach_interface(&name) {
+                Ok(()) => tracing::info!(interface = name, "detached, as it is not in the configuration"),
+                Err(error) => tracing::error!(interface = name, "{error}"),
+            }
+        }
+    }
+
+    fn tell(&self, engine: &mut Engine<Kernel>) {
+        engine.set_interfaces(self.attached.iter().map(status).collect());
+        let mut problems: Vec<_> = self
+            .failed
+            .iter()
+            .map(|(name, error)| Problem {
+                message: format!("nothing is forwarded on {name}: {error}"),
+                remedy: "it is tried again every second".to_owned(),
+            })
+            .collect();
+        if engine.uses_nat() {
+            problems.extend(self.attached.iter().flat_map(forwarding_problems));
+        }
+        engine.set_problems("interfaces", problems);
+    }
+}
+
+fn log(attachment: &Attachment) {
+    tracing::info!(
+        interface = attachment.name,
+        xdp = %attachment.xdp,
+        tc = attachment.tc,
+        driver = attachment.driver.as_deref().unwrap_or("unknown"),
+        adopted = attachment.adopted,
+        "attached"
+    );
+}
+
+fn status(attachment: &Attachment) -> InterfaceStatus {
+    InterfaceStatus {
+        name: attachment.name.clone(),
+        index: attachment.index,
+        xdp: attachment.xdp.to_string(),
+        tc: attachment.tc.to_owned(),
+        driver: attachment.driver.clone(),
+        adopted: attachment.adopted,
+    }
+}
+
+/// Replies of NAT services are routed by the kernel's tables, which it does only for interfaces that may forward.
+fn forwarding_problems(attachment: &Attachment) -> Vec<Problem> {
+    let off = |family: &str| {
+        let path = format!("/proc/sys/net/{family}/conf/{}/forwarding", attachment.name);
+        fs::read_to_string(path).is_ok_and(|value| value.trim() == "0")
+    };
+    ["ipv4", "ipv6"]
+        .into_iter()
+        .filter(|family| off(family))
+        .map(|family| Problem {
+            message: format!(
+                "{} may not forward {family}: replies of nat services that arrive there are dropped",
+                attachment.name
+            ),
+            remedy: format!("sysctl -w net.{family}.conf.{}.forwarding=1", attachment.name.replace('.', "/")),
+        })
+        .collect()
+}

@@ -1,0 +1,622 @@
+//! The datapath in the kernel: opening or adopting the pinned maps, and the operations on them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    io,
+    mem::offset_of,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+use super::{
+    Adopted, AdoptedService, BackendCounters, Datapath, DatapathError,
+    ledger::LedgerCounters,
+    load::{self, Maps, Programs, Sizes, TableTypes},
+    pins::{LOAD_BALANCER_MAPS, Pins, PinsLock},
+    records::{
+        BackendRecord, EndpointKey, FLOWS_PER_BUCKET, FlowOwner, Link, RecordRange, SLOTS_PER_LINE,
+        ServiceRecord, Slot,
+    },
+    skeleton::types,
+    sys::{self, MappedArray, PlainData},
+};
+use crate::model::{BackendAddress, Capacity, Protocol, ServiceAddress};
+
+/// Tables published by one call to the kernel. Each is an open file until then.
+const TABLES_PER_BATCH: usize = 256;
+
+/// Seconds without a packet after which a tracked flow is dead, by `enum flow_kind`.
+const FLOW_LIFETIMES: [(types::flow_kind, u64); 4] = [
+    (types::flow_kind::FLOW_HALF_OPEN, 30),
+    /* Above the two hours after which hosts probe idle connections. */
+    (types::flow_kind::FLOW_ESTABLISHED, 2 * 3600 + 20 * 60),
+    (types::flow_kind::FLOW_CLOSING, 60),
+    (types::flow_kind::FLOW_DATAGRAM, 120),
+];
+
+/// What the kernel's side is opened with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where things are pinned.
+    pub pins: Pins,
+    /// Sizes of new maps. Pinned ones keep theirs.
+    pub capacity: Capacity,
+}
+
+/// The datapath in the kernel.
+pub struct Kernel {
+    pub(super) pins: Pins,
+    pub(super) programs: Programs,
+    maps: Maps,
+    services: MappedArray<types::service>,
+    backends: MappedArray<types::backend>,
+    flows: MappedArray<types::flow_bucket>,
+    node: MappedArray<types::node_settings>,
+    table_types: Option<TableTypes>,
+    sizes: Sizes,
+    writes: u64,
+    fresh: bool,
+    _lock: PinsLock,
+}
+
+impl Kernel {
+    /// Adopts what is pinned, or makes and pins new maps. Nothing is attached yet, and what is attached goes on.
+    ///
+    /// # Errors
+    /// Where the pins belong to another process, are of another version or damaged, or the kernel refuses the programs.
+    pub fn open(options: &Options) -> Result<Self, DatapathError> {
+        let pins = options.pins.clone();
+        pins.create()?;
+        let lock = pins.lock()?;
+        let pinned = pinned_sizes(&pins)?;
+        if pinned.is_none() {
+            remove_unfinished(&pins)?;
+        }
+        let sizes = pinned.unwrap_or_else(|| Sizes::from(options.capacity));
+        let loaded = load::load(sizes, pinned.map(|_| &pins))?;
+        let map_array = |error| DatapathError::system("map an array of the kernel", error);
+        let maps = &loaded.maps;
+        let kernel = Self {
+            services: MappedArray::new(maps.services.as_fd(), sizes.services as usize).map_err(map_array)?,
+            backends: MappedArray::new(maps.backends.as_fd(), sizes.records as usize).map_err(map_array)?,
+            flows: MappedArray::new(maps.flows.as_fd(), sizes.flow_buckets as usize).map_err(map_array)?,
+            node: MappedArray::new(maps.node.as_fd(), 1).map_err(map_array)?,
+            table_types: loaded.table_types,
+            programs: loaded.programs,
+            sizes,
+            writes: 0,
+            fresh: pinned.is_none(),
+            _lock: lock,
+            maps: {
+                if pinned.is_none() {
+                    pin_maps(&pins, &loaded.maps)?;
+                }
+                loaded.maps
+            },
+            pins,
+        };
+        if pinned.is_none() {
+            kernel.initialize()?;
+        }
+        Ok(kernel)
+    }
+
+    /// True where the configured capacity differs from that of the pinned maps, which is kept.
+    pub fn capacity_differs(&self, capacity: Capacity) -> bool {
+        Sizes::from(capacity) != self.sizes
+    }
+
+    /// Removes the pins of maps that this process made, for when it cannot start after all. Adopted ones stay.
+    pub fn abandon(&mut self) {
+        if self.fresh
+            && let Err(error) = self.pins.remove_load_balancer()
+        {
+            tracing::warn!("{error}");
+        }
+    }
+
+    /// Writes the node's settings into new maps. The magic number comes last: it says that everything is there.
+    fn initialize(&self) -> Result<(), DatapathError> {
+        let mut settings = types::node_settings {
+            version: types::layout::LAYOUT_VERSION.0,
+            flow_secret: sys::random_words()
+                .map_err(|error| DatapathError::system("draw the flow table's secret", error))?,
+            flow_buckets: self.sizes.flow_buckets,
+            ..Default::default()
+        };
+        for (kind, seconds) in FLOW_LIFETIMES {
+            settings.flow_lifetime[kind.0 as usize] = ticks(seconds);
+        }
+        self.node.set(0, &settings);
+        settings.magic = types::layout::LAYOUT_MAGIC.0;
+        self.node.set(0, &settings);
+        Ok(())
+    }
+
+    fn service_index(&self, id: u16) -> Result<usize, DatapathError> {
+        if id == 0 || u32::from(id) >= self.sizes.services {
+            return Err(DatapathError::Capacity {
+                what: "service",
+                index: id.into(),
+                limit: u64::from(self.sizes.services) - 1,
+                setting: "capacity.services",
+            });
+        }
+        Ok(id.into())
+    }
+
+    fn record_index(&self, record: u32) -> Result<usize, DatapathError> {
+        if record == 0 || record >= self.sizes.records {
+            return Err(DatapathError::Capacity {
+                what: "backend record",
+                index: record.into(),
+                limit: u64::from(self.sizes.records) - 1,
+                setting: "capacity.backends",
+            });
+        }
+        Ok(record as usize)
+    }
+
+    fn service_map(&self, key: &EndpointKey) -> &MapHandle {
+        match key {
+            EndpointKey::V4(_) => &self.maps.services_v4,
+            EndpointKey::V6(_) => &self.maps.services_v6,
+        }
+    }
+
+    fn nat_source_map(&self, key: &EndpointKey) -> &MapHandle {
+        match key {
+            EndpointKey::V4(_) => &self.maps.nat_sources_v4,
+            EndpointKey::V6(_) => &self.maps.nat_sources_v6,
+        }
+    }
+
+    /// A new table with these slots, not yet visible to packets.
+    fn build_table(&self, slots: &[Slot]) -> io::Result<OwnedFd> {
+        let lines = slots.len().div_ceil(SLOTS_PER_LINE).max(1);
+        let types = self.table_types.as_ref().map(|types| (types.btf.as_fd(), types.key, types.value));
+        let table = sys::create_table(lines as u32, types)?;
+        let mapped = MappedArray::<types::slot_line>::new(table.as_fd(), lines)?;
+        for (index, chunk) in slots.chunks(SLOTS_PER_LINE).enumerate() {
+            let mut line = types::slot_line::default();
+            for (raw, slot) in line.slots.iter_mut().zip(chunk) {
+                *raw = types::slot { current: slot.current, previous: slot.previous };
+            }
+            mapped.set(index, &line);
+        }
+        Ok(table)
+    }
+
+    /// The slots of the table that service `id` uses; empty where it has none.
+    fn read_table(&self, id: u16, slots: u32) -> Result<Vec<Slot>, DatapathError> {
+        let failed = |error: libbpf_rs::Error| DatapathError::system(format!("read table {id}"), error);
+        let key = u32::from(id).to_ne_bytes();
+        let Some(value) = self.maps.tables.lookup(&key, MapFlags::ANY).map_err(failed)? else {
+            return Ok(Vec::new());
+        };
+        let map_id = u32::from_ne_bytes(value.try_into().unwrap_or_default());
+        let table = MapHandle::from_map_id(map_id).map_err(failed)?;
+        let lines = table.max_entries() as usize;
+        if lines * SLOTS_PER_LINE < slots as usize {
+            return Ok(Vec::new());
+        }
+        let mapped = MappedArray::<types::slot_line>::new(table.as_fd(), lines)
+            .map_err(|error| DatapathError::system(format!("map table {id}"), error))?;
+        let slot = |raw: &types::slot| Slot { current: raw.current, previous: raw.previous };
+        let all = (0..lines).flat_map(|line| mapped.get(line).slots.map(|raw| slot(&raw)));
+        Ok(all.take(slots as usize).collect())
+    }
+
+    /// Every address that leads to a service, with the service's ID.
+    fn bindings(&self) -> Result<Vec<(ServiceAddress, u16)>, DatapathError> {
+        let mut bindings = Vec::new();
+        for (map, ipv6) in [(&self.maps.services_v4, false), (&self.maps.services_v6, true)] {
+            for key in map.keys() {
+                let value = map
+                    .lookup(&key, MapFlags::ANY)
+                    .map_err(|error| DatapathError::system("read the service addresses", error))?;
+                let id = value.and_then(|value| Some(u32::from_ne_bytes(value.try_into().ok()?)));
+                if let (Some((address, port, protocol)), Some(id)) = (EndpointKey::parse(&key, ipv6), id) {
+                    let id = u16::try_from(id).unwrap_or(0);
+                    bindings.push((ServiceAddress { address, port, protocol }, id));
+                }
+            }
+        }
+        bindings.sort();
+        Ok(bindings)
+    }
+
+    fn read_nat_sources(&self) -> BTreeSet<(BackendAddress, Protocol)> {
+        let maps = [(&self.maps.nat_sources_v4, false), (&self.maps.nat_sources_v6, true)];
+        maps.into_iter()
+            .flat_map(|(map, ipv6)| map.keys().map(move |key| (key, ipv6)))
+            .filter_map(|(key, ipv6)| EndpointKey::parse(&key, ipv6))
+            .map(|(address, port, protocol)| (BackendAddress { address, port }, protocol))
+            .collect()
+    }
+
+    /// The service behind an ID, if its record is sound and belongs to `address`.
+    fn adopt_service(
+        &self,
+        id: u16,
+        address: ServiceAddress,
+    ) -> Result<Option<AdoptedService>, DatapathError> {
+        let Ok(index) = self.service_index(id) else { return Ok(None) };
+        let Some(record) = ServiceRecord::from_raw(&self.services.get(index)) else { return Ok(None) };
+        let end = u64::from(record.range.base) + u64::from(record.range.limit);
+        if record.address != address || end > u64::from(self.sizes.records) {
+            return Ok(None);
+        }
+        let inner_ipv6 = address.address.is_ipv6();
+        let mut backends = Vec::new();
+        for number in 1..record.range.limit {
+            let raw = self.backends.get((record.range.base + number) as usize);
+            if let (Ok(number), Some(backend)) =
+                (u16::try_from(number), BackendRecord::from_raw(&raw, inner_ipv6))
+            {
+                backends.push((number, backend));
+            }
+        }
+        let table = self.read_table(id, record.slots)?;
+        Ok(Some(AdoptedService { id, record, table, backends }))
+    }
+
+    /// IDs other than `known` that something is left of.
+    fn stray_ids(&self, known: &BTreeMap<u16, AdoptedService>) -> Result<Vec<u16>, DatapathError> {
+        let mut strays = Vec::new();
+        for id in 1..=self.max_services() {
+            if known.contains_key(&id) {
+                continue;
+            }
+            let has_record = PlainData::bytes(&self.services.get(id.into())).iter().any(|&byte| byte != 0);
+            let has_table = self
+                .maps
+                .tables
+                .lookup(&u32::from(id).to_ne_bytes(), MapFlags::ANY)
+                .map_err(|error| DatapathError::system(format!("read table {id}"), error))?
+                .is_some();
+            if has_record || has_table {
+                strays.push(id);
+            }
+        }
+        Ok(strays)
+    }
+
+    fn update(&mut self, map: impl Fn(&Self) -> &MapHandle, key: &[u8], value: u32) -> io::Result<()> {
+        map(self).update(key, &value.to_ne_bytes(), MapFlags::ANY).map_err(io::Error::other)?;
+        self.writes += 1;
+        Ok(())
+    }
+
+    fn delete(&mut self, map: impl Fn(&Self) -> &MapHandle, key: &[u8]) -> Result<(), libbpf_rs::Error> {
+        match map(self).delete(key) {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => Err(error),
+            _ => {
+                self.writes += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// The ledger of one of the TC programs.
+    pub fn hook_ledger(&self, program: &str) -> Result<LedgerCounters, DatapathError> {
+        let hook = match program {
+            "tc_nat" => types::ledger_hook::LEDGER_HOOK_TC_NAT,
+            _ => types::ledger_hook::LEDGER_HOOK_TC_HANDOFF,
+        };
+        read_ledger(&self.maps.hook_ledger, hook.0)
+    }
+
+    /// Runs a loaded program on a frame, as if it had come in by the interface with index `ingress`. Counts in the ledger.
+    pub fn run(&self, program: &str, frame: &[u8], ingress: u32) -> Result<sys::RunOutcome, DatapathError> {
+        let programs = [&self.programs.xdp_lb, &self.programs.tc_nat, &self.programs.tc_handoff];
+        let Some(found) = programs.into_iter().find(|candidate| candidate.name == program) else {
+            return Err(DatapathError::system(format!("run {program}"), "there is no such program"));
+        };
+        sys::run_xdp(found.fd.as_fd(), frame, ingress)
+            .map_err(|error| DatapathError::system(format!("run {program} on a frame"), error))
+    }
+}
+
+impl Datapath for Kernel {
+    fn max_services(&self) -> u16 {
+        (self.sizes.services - 1) as u16
+    }
+
+    fn max_records(&self) -> u32 {
+        self.sizes.records - 1
+    }
+
+    fn adopt(&self) -> Result<Adopted, DatapathError> {
+        let mut services: BTreeMap<u16, AdoptedService> = BTreeMap::new();
+        let mut shared = BTreeSet::new();
+        let mut stray_addresses = Vec::new();
+        for (address, id) in self.bindings()? {
+            let adopted = self.adopt_service(id, address)?;
+            match (adopted, services.entry(id)) {
+                (Some(service), Entry::Vacant(vacant)) => {
+                    vacant.insert(service);
+                }
+                (None, _) => stray_addresses.push(address),
+                (Some(_), Entry::Occupied(_)) => {
+                    shared.insert(id);
+                    stray_addresses.push(address);
+                }
+            }
+        }
+        for id in shared {
+            stray_addresses.extend(services.remove(&id).map(|service| service.record.address));
+        }
+        Ok(Adopted {
+            stray_ids: self.stray_ids(&services)?,
+            services: services.into_values().collect(),
+            stray_addresses,
+            nat_sources: self.read_nat_sources(),
+            last_service_id: u16::try_from(self.node.get(0).last_service_id).unwrap_or(0),
+        })
+    }
+
+    fn write_service(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError> {
+        let index = self.service_index(id)?;
+        self.services.set(index, &record.to_raw());
+        self.writes += 1;
+        Ok(())
+    }
+
+    fn move_service(&mut self, id: u16, range: RecordRange) -> Result<(), DatapathError> {
+        let index = self.service_index(id)?;
+        let offset = offset_of!(types::service, backends_base);
+        self.services.set_word(index, offset, ServiceRecord::range_word(range));
+        self.writes += 1;
+        Ok(())
+    }
+
+    fn clear_service(&mut self, id: u16) -> Result<(), DatapathError> {
+        let index = self.service_index(id)?;
+        self.delete(|kernel| &kernel.maps.tables, &u32::from(id).to_ne_bytes())
+            .map_err(|error| DatapathError::system(format!("remove table {id}"), error))?;
+        self.services.set(index, &types::service::default());
+        self.writes += 1;
+        Ok(())
+    }
+
+    fn set_last_service_id(&mut self, id: u16) -> Result<(), DatapathError> {
+        let mut settings = self.node.get(0);
+        settings.last_service_id = id.into();
+        self.node.set(0, &settings);
+        self.writes += 1;
+        Ok(())
+    }
+
+    fn bind(&mut self, address: ServiceAddress, id: u16) -> Result<(), DatapathError> {
+        let key = EndpointKey::new(address.address, address.port, address.protocol);
+        self.update(|kernel| kernel.service_map(&key), key.bytes(), id.into())
+            .map_err(|error| DatapathError::system(format!("lead {address} to service {id}"), error))
+    }
+
+    fn unbind(&mut self, address: ServiceAddress) -> Result<(), DatapathError> {
+        let key = EndpointKey::new(address.address, address.port, address.protocol);
+        self.delete(|kernel| kernel.service_map(&key), key.bytes())
+            .map_err(|error| DatapathError::system(format!("remove the address {address}"), error))
+    }
+
+    fn write_backend(&mut self, record: u32, backend: Option<&BackendRecord>) -> Result<(), DatapathError> {
+        let index = self.record_index(record)?;
+        self.backends.set(index, &backend.map(BackendRecord::to_raw).unwrap_or_default());
+        self.writes += 1;
+        Ok(())
+    }
+
+    fn write_link(&mut self, record: u32, link: Link) -> Result<(), DatapathError> {
+        let index = self.record_index(record)?;
+        self.backends.set_word(index, offset_of!(types::backend, link), link.to_word());
+        self.writes += 1;
+        Ok(())
+    }
+
+    fn set_nat_source(
+        &mut self,
+        address: BackendAddress,
+        protocol: Protocol,
+        present: bool,
+    ) -> Result<(), DatapathError> {
+        let key = EndpointKey::new(address.address, address.port, protocol);
+        let failed = |error| DatapathError::System {
+            action: format!("change the NAT source {address}/{protocol}"),
+            source: error,
+        };
+        if present {
+            self.update(|kernel| kernel.nat_source_map(&key), key.bytes(), 1).map_err(|e| failed(e.into()))
+        } else {
+            self.delete(|kernel| kernel.nat_source_map(&key), key.bytes()).map_err(|e| failed(e.into()))
+        }
+    }
+
+    fn publish(&mut self, tables: &[(u16, Vec<Slot>)]) -> Result<(), DatapathError> {
+        for batch in tables.chunks(TABLES_PER_BATCH) {
+            let mut keys = Vec::with_capacity(batch.len() * 4);
+            let mut values = Vec::with_capacity(batch.len() * 4);
+            let mut built = Vec::with_capacity(batch.len());
+            for (id, slots) in batch {
+                self.service_index(*id)?;
+                let table = self
+                    .build_table(slots)
+                    .map_err(|error| DatapathError::system(format!("build table {id}"), error))?;
+                keys.extend(u32::from(*id).to_ne_bytes());
+                values.extend(table.as_raw_fd().to_ne_bytes());
+                built.push(table);
+            }
+            self.maps
+                .tables
+                .update_batch(&keys, &values, built.len() as u32, MapFlags::ANY, MapFlags::ANY)
+                .map_err(|error| DatapathError::system("publish tables", error))?;
+            self.writes += built.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn grace_period(&mut self) -> Result<(), DatapathError> {
+        if sys::wait_for_programs() {
+            return Ok(());
+        }
+        /* Replacing an element of a map of maps waits as well; element 0 is there for that. */
+        let table = self.maps.no_table.as_fd().as_raw_fd().to_ne_bytes();
+        self.maps
+            .tables
+            .update(&0u32.to_ne_bytes(), &table, MapFlags::ANY)
+            .map_err(|error| DatapathError::system("wait for packets in flight", error))
+    }
+
+    fn retain_flows(&mut self, wanted: &dyn Fn(FlowOwner) -> bool) -> Result<u64, DatapathError> {
+        let mut removed = 0;
+        for index in 0..self.flows.len() {
+            let bucket = self.flows.get(index);
+            for (way, flow) in bucket.flows.iter().enumerate() {
+                if flow.owner == 0 || wanted(FlowOwner::from_raw(flow.owner)) {
+                    continue;
+                }
+                let offset = way * size_of::<types::flow>() + offset_of!(types::flow, owner);
+                /* A packet may have written another flow here meanwhile: that one stays. */
+                removed += u64::from(self.flows.replace_word(index, offset, owner_word(flow), 0));
+            }
+        }
+        self.writes += removed;
+        Ok(removed)
+    }
+
+    fn count_flows(&self) -> Result<u64, DatapathError> {
+        let used = |index| self.flows.get(index).flows.iter().filter(|flow| flow.owner != 0).count() as u64;
+        Ok((0..self.flows.len()).map(used).sum())
+    }
+
+    fn flow_capacity(&self) -> (u64, u64) {
+        let buckets = self.flows.len() as u64;
+        (buckets * FLOWS_PER_BUCKET as u64, buckets * size_of::<types::flow_bucket>() as u64)
+    }
+
+    fn ledger(&self, id: u16) -> Result<LedgerCounters, DatapathError> {
+        read_ledger(&self.maps.ledger, id.into())
+    }
+
+    fn backend_counters(&self, record: u32) -> Result<BackendCounters, DatapathError> {
+        let mut total = BackendCounters::default();
+        for_each_cpu::<types::backend_counters>(&self.maps.backend_counters, record, |counters| {
+            total.packets = total.packets.wrapping_add(counters.packets);
+            total.bytes = total.bytes.wrapping_add(counters.bytes);
+        })?;
+        Ok(total)
+    }
+
+    fn writes(&self) -> u64 {
+        self.writes
+    }
+}
+
+impl From<Capacity> for Sizes {
+    fn from(capacity: Capacity) -> Self {
+        /* Twice the room: a bucket that is full refuses flows long before the whole table is. */
+        let buckets = (u64::from(capacity.flows) * 2).div_ceil(FLOWS_PER_BUCKET as u64).next_power_of_two();
+        Self {
+            services: capacity.services + 1,
+            records: capacity.backends + 1,
+            flow_buckets: buckets.min(1 << 31) as u32,
+        }
+    }
+}
+
+/// The second word of a flow, as it lies in memory.
+fn owner_word(flow: &types::flow) -> u64 {
+    u64::from(flow.owner)
+        | u64::from(flow.tick) << 32
+        | u64::from(flow.kind) << 48
+        | u64::from(flow.pad) << 56
+}
+
+/// Seconds in ticks of the flow table, rounded up.
+fn ticks(seconds: u64) -> u16 {
+    let nanoseconds = u128::from(seconds) * 1_000_000_000;
+    nanoseconds.div_ceil(1 << types::flow_time::TICK_SHIFT.0).min(u128::from(u16::MAX / 2)) as u16
+}
+
+fn for_each_cpu<T: PlainData>(
+    map: &MapHandle,
+    key: u32,
+    mut action: impl FnMut(T),
+) -> Result<(), DatapathError> {
+    let values = map
+        .lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|error| DatapathError::system("read counters", error))?;
+    for bytes in values.unwrap_or_default() {
+        if let Some(value) = bytes.get(..size_of::<T>()).and_then(T::from_bytes) {
+            action(value);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn read_ledger(map: &MapHandle, key: u32) -> Result<LedgerCounters, DatapathError> {
+    let mut counters = LedgerCounters::default();
+    for_each_cpu::<types::ledger>(map, key, |block| counters.add(&block))?;
+    Ok(counters)
+}
+
+/// Sizes of the pinned maps, if a whole set of a layout that we know is pinned.
+fn pinned_sizes(pins: &Pins) -> Result<Option<Sizes>, DatapathError> {
+    let node = pins.map("node");
+    if !node.exists() {
+        return Ok(None);
+    }
+    let settings = read_settings(pins)?;
+    if settings.magic == 0 {
+        return Ok(None);
+    }
+    let known = types::layout::LAYOUT_VERSION.0;
+    if settings.magic != types::layout::LAYOUT_MAGIC.0 || settings.version != known {
+        let found = if settings.magic == types::layout::LAYOUT_MAGIC.0 {
+            settings.version.to_string()
+        } else {
+            "unknown to tidegate".to_owned()
+        };
+        return Err(DatapathError::Layout { path: pins.root().to_owned(), found, known });
+    }
+    let entries = |name: &str| -> Result<u32, DatapathError> {
+        let path = pins.map(name);
+        let map = MapHandle::from_pinned_path(&path).map_err(|error| {
+            DatapathError::system(format!("open the map pinned at {}", path.display()), error)
+        })?;
+        Ok(map.max_entries())
+    };
+    Ok(Some(Sizes {
+        services: entries("services")?,
+        records: entries("backends")?,
+        flow_buckets: entries("flows")?,
+    }))
+}
+
+fn read_settings(pins: &Pins) -> Result<types::node_settings, DatapathError> {
+    let path = pins.map("node");
+    let failed = |error| DatapathError::system(format!("read the map pinned at {}", path.display()), error);
+    let map = MapHandle::from_pinned_path(&path).map_err(failed)?;
+    let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(failed)?.unwrap_or_default();
+    types::node_settings::from_bytes(&value).ok_or(DatapathError::Mismatch {
+        path,
+        what: "value size",
+        found: value.len() as u64,
+        wanted: size_of::<types::node_settings>() as u64,
+    })
+}
+
+/// Removes what a process left that died while it made the maps. Nothing can be attached to those.
+fn remove_unfinished(pins: &Pins) -> Result<(), DatapathError> {
+    pins.remove_load_balancer()
+}
+
+fn pin_maps(pins: &Pins, maps: &Maps) -> Result<(), DatapathError> {
+    for name in LOAD_BALANCER_MAPS.iter().rev() {
+        let (path, map) = (pins.map(name), maps.by_name(name));
+        sys::pin(map.as_fd(), &path)
+            .map_err(|error| DatapathError::system(format!("pin {}", path.display()), error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! The kernel's side: programs, maps, links and pins. The only code that touches libbpf.
+//!
+//! The engine sees a [`Datapath`]: typed operations on services, backends, tables and flows. [`Kernel`] carries them out
+//! on pinned maps; [`Memory`] does in memory, so that the engine can be tested without a kernel.
+//!
+//! How the operations must be ordered so that no packet ever sees half of a change is the engine's business; that each
+//! single one is atomic towards packets is this module's, and stands with each method.
+
+mod attach;
+mod decap;
+mod error;
+mod kernel;
+mod ledger;
+mod load;
+mod memory;
+mod pins;
+mod records;
+mod skeleton;
+mod sys;
+
+pub use attach::{Attachment, TcAttach, detach_all};
+pub use decap::{Decap, DecapStatus};
+pub use error::DatapathError;
+pub use kernel::{Kernel, Options};
+pub use ledger::{LedgerCounters, REASONS, Reason, ReasonClass};
+pub use memory::{Memory, Step};
+pub use pins::{DEFAULT_PINS, Pins};
+pub use records::{BackendRecord, FlowOwner, Link, LinkFlags, Membership, RecordRange, ServiceRecord, Slot};
+pub use sys::RunOutcome;
+
+use std::collections::BTreeSet;
+
+use crate::model::{BackendAddress, Protocol, ServiceAddress};
+
+/// A service found in pinned maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdoptedService {
+    /// Its ID.
+    pub id: u16,
+    /// Its record.
+    pub record: ServiceRecord,
+    /// Its table; empty where none is published.
+    pub table: Vec<Slot>,
+    /// Its backends by number, those that are members.
+    pub backends: Vec<(u16, BackendRecord)>,
+}
+
+/// What was found in pinned maps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Adopted {
+    /// Services that are whole.
+    pub services: Vec<AdoptedService>,
+    /// Keys that lead to no sound service, or to one that another key leads to as well: to be unbound.
+    pub stray_addresses: Vec<ServiceAddress>,
+    /// IDs that have a record or a table without a key leading to them: to be cleared.
+    pub stray_ids: Vec<u16>,
+    /// NAT sources.
+    pub nat_sources: BTreeSet<(BackendAddress, Protocol)>,
+    /// The ID given out last.
+    pub last_service_id: u16,
+}
+
+/// Packets and bytes sent to one backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackendCounters {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes from the IP header on, as they arrived.
+    pub bytes: u64,
+}
+
+/// Typed operations on the kernel's maps.
+///
+/// Service IDs are 1 to `max_services()`; numbers of backends within a service are 1 to the limit of its range; record
+/// indexes are 1 to `max_records()`.
+pub trait Datapath: Send {
+    /// Highest service ID.
+    fn max_services(&self) -> u16;
+
+    /// Number of backend records; index 0 is never used.
+    fn max_records(&self) -> u32;
+
+    /// Reads everything that is pinned.
+    fn adopt(&self) -> Result<Adopted, DatapathError>;
+
+    /// Writes a service's record whole. Only for an ID that no key leads to.
+    fn write_service(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError>;
+
+    /// Moves a service to another range of records, for packets at once.
+    fn move_service(&mut self, id: u16, range: RecordRange) -> Result<(), DatapathError>;
+
+    /// Clears a service's record and table. Only for an ID that no key leads to, after a grace period.
+    fn clear_service(&mut self, id: u16) -> Result<(), DatapathError>;
+
+    /// Remembers the ID given out last, so that another process goes on from there.
+    fn set_last_service_id(&mut self, id: u16) -> Result<(), DatapathError>;
+
+    /// Leads packets for `address` to service `id`; replaces atomically what they were led to before.
+    fn bind(&mut self, address: ServiceAddress, id: u16) -> Result<(), DatapathError>;
+
+    /// Packets for `address` are no longer for a service.
+    fn unbind(&mut self, address: ServiceAddress) -> Result<(), DatapathError>;
+
+    /// Writes a backend record whole, or clears it with `None`. Not atomic: only for one that no packet uses.
+    fn write_backend(&mut self, record: u32, backend: Option<&BackendRecord>) -> Result<(), DatapathError>;
+
+    /// Replaces state, flags, MTU and interface of a backend record in use, atomically.
+    fn write_link(&mut self, record: u32, link: Link) -> Result<(), DatapathError>;
+
+    /// Adds to the backend addresses whose packets may be replies to translate, or removes from them.
+    fn set_nat_source(
+        &mut self,
+        address: BackendAddress,
+        protocol: Protocol,
+        present: bool,
+    ) -> Result<(), DatapathError>;
+
+    /// Publishes whole tables, all in one batch: each packet sees the old or the new table of its service, never a mix. When
+    /// it returns, no packet uses an old one.
+    fn publish(&mut self, tables: &[(u16, Vec<Slot>)]) -> Result<(), DatapathError>;
+
+    /// Waits until no packet can be using anything that was replaced before the call.
+    fn grace_period(&mut self) -> Result<(), DatapathError>;
+
+    /// Removes the flows whose owner is not wanted; returns how many those were.
+    fn retain_flows(&mut self, wanted: &dyn Fn(FlowOwner) -> bool) -> Result<u64, DatapathError>;
+
+    /// Entries in use in the flow table, dead ones included.
+    fn count_flows(&self) -> Result<u64, DatapathError>;
+
+    /// Flows there is room for, and bytes of the table.
+    fn flow_capacity(&self) -> (u64, u64);
+
+    /// The ledger of a service, or of the node for 0.
+    fn ledger(&self, id: u16) -> Result<LedgerCounters, DatapathError>;
+
+    /// What was sent to a backend record.
+    fn backend_counters(&self, record: u32) -> Result<BackendCounters, DatapathError>;
+
+    /// Elements written by this process since it opened the maps.
+    fn writes(&self) -> u64;
+}

@@ -1,0 +1,498 @@
+//! The records of the maps as domain types, and their translation to and from the layouts that C and Rust share.
+//!
+//! The layouts are the skeleton's generated types; this file asserts their sizes and offsets at compile time.
+
+use std::{
+    mem::{offset_of, size_of},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use super::{
+    skeleton::types,
+    sys::{PlainData, Word},
+};
+use crate::model::{BackendAddress, BackendState, Mode, Protocol, ServiceAddress};
+
+const _: () = {
+    assert!(size_of::<types::service>() == 64);
+    assert!(offset_of!(types::service, backends_base) == 16);
+    assert!(offset_of!(types::service, backends_limit) == 20);
+    assert!(size_of::<types::backend>() == 64);
+    assert!(offset_of!(types::backend, link) == 0);
+    assert!(size_of::<types::backend_link>() == 8);
+    assert!(size_of::<types::slot>() == 4);
+    assert!(size_of::<types::slot_line>() == 64);
+    assert!(size_of::<types::flow>() == 16);
+    assert!(offset_of!(types::flow, owner) == 8);
+    assert!(size_of::<types::flow_bucket>() == 64);
+    assert!(size_of::<types::node_settings>() == 48);
+    assert!(size_of::<types::endpoint_v4>() == 8);
+    assert!(size_of::<types::endpoint_v6>() == 20);
+    assert!(size_of::<types::backend_counters>() == 16);
+    assert!(size_of::<types::ledger>() == 16 + 8 * 40);
+    assert!(SLOTS_PER_LINE == 16);
+    assert!(FLOWS_PER_BUCKET == 4);
+};
+
+/// Slots in one element of a table.
+pub(super) const SLOTS_PER_LINE: usize = types::table_shape::SLOTS_PER_LINE.0 as usize;
+/// Entries in one bucket of the flow table.
+pub(super) const FLOWS_PER_BUCKET: usize = types::table_shape::FLOWS_PER_BUCKET.0 as usize;
+
+/// A part of the backend records that belongs to one service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordRange {
+    /// Backend n of the service is record `base + n`.
+    pub base: u32,
+    /// n is at least 1 and below this.
+    pub limit: u32,
+}
+
+impl RecordRange {
+    /// The record of backend `number`, where the range has it.
+    pub fn record(self, number: u16) -> Option<u32> {
+        (number != 0 && u32::from(number) < self.limit).then(|| self.base + u32::from(number))
+    }
+
+    fn word(self) -> Word {
+        Word::from(self.base) | Word::from(self.limit) << 32
+    }
+}
+
+/// A service as the packet path knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceRecord {
+    /// What clients connect to.
+    pub address: ServiceAddress,
+    /// How packets are sent to the backends.
+    pub mode: Mode,
+    /// Slots of its table.
+    pub slots: u32,
+    /// Its backend records.
+    pub range: RecordRange,
+}
+
+/// What a backend record is to its service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Membership {
+    /// Not a member of the service.
+    Unused,
+    /// A member, in this state.
+    Member(BackendState),
+}
+
+/// Flags of a backend record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkFlags {
+    /// Interface and MAC addresses are valid.
+    pub resolved: bool,
+    /// The backend is this node.
+    pub local: bool,
+}
+
+/// The part of a backend record that changes while packets use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Index of the interface towards the backend; 0 where no route is known.
+    pub interface: u32,
+    /// MTU of the path towards it, in bytes from the IP header on.
+    pub mtu: u16,
+    /// State of the backend.
+    pub state: Membership,
+    /// What is known of the way there.
+    pub flags: LinkFlags,
+    /// The backend's address is IPv6.
+    pub ipv6: bool,
+}
+
+/// A backend of a service as the packet path knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendRecord {
+    /// The changing part.
+    pub link: Link,
+    /// Where the backend listens.
+    pub address: BackendAddress,
+    /// Transport protocol of the service.
+    pub protocol: Protocol,
+    /// Mode of the service.
+    pub mode: Mode,
+    /// True where the service's address is IPv6: what is inside an encapsulation.
+    pub inner_ipv6: bool,
+    /// Outer source address of an encapsulation, of the backend's family; unspecified where unknown.
+    pub source: IpAddr,
+    /// MAC address of the next hop.
+    pub destination_mac: [u8; 6],
+    /// MAC address of the interface.
+    pub source_mac: [u8; 6],
+}
+
+/// One entry of a table: numbers of backends within the service, 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// Where new flows go.
+    pub current: u16,
+    /// Equal to `current` in a settled slot.
+    pub previous: u16,
+}
+
+impl Slot {
+    /// A settled slot.
+    pub const fn settled(number: u16) -> Self {
+        Self { current: number, previous: number }
+    }
+}
+
+/// Whose a flow is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowOwner {
+    /// Service ID.
+    pub service: u16,
+    /// Number of the backend within the service.
+    pub backend: u16,
+}
+
+impl FlowOwner {
+    pub(super) const fn from_raw(owner: u32) -> Self {
+        Self { service: (owner >> 16) as u16, backend: owner as u16 }
+    }
+}
+
+/// An address as four words in network byte order; IPv4 in the first.
+pub(super) fn address_words(address: IpAddr) -> [u32; 4] {
+    match address {
+        IpAddr::V4(v4) => [u32::from_ne_bytes(v4.octets()), 0, 0, 0],
+        IpAddr::V6(v6) => {
+            let octets = v6.octets();
+            std::array::from_fn(|i| {
+                u32::from_ne_bytes([octets[4 * i], octets[4 * i + 1], octets[4 * i + 2], octets[4 * i + 3]])
+            })
+        }
+    }
+}
+
+/// The address in four words in network byte order.
+pub(super) fn address_from_words(words: [u32; 4], ipv6: bool) -> IpAddr {
+    if !ipv6 {
+        return IpAddr::V4(Ipv4Addr::from(words[0].to_ne_bytes()));
+    }
+    let mut octets = [0; 16];
+    for (bytes, word) in octets.chunks_exact_mut(4).zip(words) {
+        bytes.copy_from_slice(&word.to_ne_bytes());
+    }
+    IpAddr::V6(Ipv6Addr::from(octets))
+}
+
+/// One's complement sum of 16-bit words as they lie in memory (RFC 1071: it does not depend on byte order).
+fn sum(parts: &[&[u8]]) -> u16 {
+    let mut total: u64 = 0;
+    for part in parts {
+        for pair in part.chunks_exact(2) {
+            total += u64::from(u16::from_ne_bytes([pair[0], pair[1]]));
+        }
+    }
+    while total > 0xffff {
+        total = (total & 0xffff) + (total >> 16);
+    }
+    total as u16
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+fn endpoint_sum(address: IpAddr, port: u16) -> u16 {
+    sum(&[&octets(address), &port.to_be_bytes()])
+}
+
+fn mode_number(mode: Mode) -> u8 {
+    let number = match mode {
+        Mode::Nat => types::forward_mode::MODE_NAT,
+        Mode::Dsr => types::forward_mode::MODE_DSR,
+        Mode::Ipip => types::forward_mode::MODE_IPIP,
+    };
+    number.0 as u8
+}
+
+fn mode_from_number(number: u8) -> Option<Mode> {
+    [Mode::Nat, Mode::Dsr, Mode::Ipip].into_iter().find(|&mode| mode_number(mode) == number)
+}
+
+fn protocol_from_number(number: u8) -> Option<Protocol> {
+    [Protocol::Tcp, Protocol::Udp].into_iter().find(|protocol| protocol.number() == number)
+}
+
+fn family_number(address: IpAddr) -> u8 {
+    let number = match address {
+        IpAddr::V4(_) => types::address_family::FAMILY_IPV4,
+        IpAddr::V6(_) => types::address_family::FAMILY_IPV6,
+    };
+    number.0 as u8
+}
+
+impl ServiceRecord {
+    pub(super) fn to_raw(&self) -> types::service {
+        let ServiceAddress { address, port, protocol } = self.address;
+        types::service {
+            address: address_words(address),
+            backends_base: self.range.base,
+            backends_limit: self.range.limit,
+            slots: self.slots,
+            port: port.to_be(),
+            address_sum: sum(&[&octets(address)]),
+            endpoint_sum: endpoint_sum(address, port),
+            protocol: protocol.number(),
+            family: family_number(address),
+            mode: mode_number(self.mode),
+            ..Default::default()
+        }
+    }
+
+    /// The record in a map element, where the element holds a sound one.
+    pub(super) fn from_raw(raw: &types::service) -> Option<Self> {
+        let ipv6 = u32::from(raw.family) == types::address_family::FAMILY_IPV6.0;
+        let address = ServiceAddress {
+            address: address_from_words(raw.address, ipv6),
+            port: u16::from_be(raw.port),
+            protocol: protocol_from_number(raw.protocol)?,
+        };
+        let range = RecordRange { base: raw.backends_base, limit: raw.backends_limit };
+        let record = Self { address, mode: mode_from_number(raw.mode)?, slots: raw.slots, range };
+        let same = PlainData::bytes(&record.to_raw()) == PlainData::bytes(raw);
+        (same && raw.slots > 0).then_some(record)
+    }
+
+    pub(super) fn range_word(range: RecordRange) -> Word {
+        range.word()
+    }
+}
+
+impl Link {
+    pub(super) fn to_word(self) -> Word {
+        let state = match self.state {
+            Membership::Unused => types::backend_state::BACKEND_UNUSED,
+            Membership::Member(BackendState::Up) => types::backend_state::BACKEND_UP,
+            Membership::Member(BackendState::Down) => types::backend_state::BACKEND_DOWN,
+        };
+        let flag = |set: bool, flag: types::backend_flags| if set { flag.0 } else { 0 };
+        let flags = flag(self.flags.resolved, types::backend_flags::BACKEND_RESOLVED)
+            | flag(self.flags.local, types::backend_flags::BACKEND_LOCAL)
+            | flag(self.ipv6, types::backend_flags::BACKEND_IPV6);
+        Word::from(self.interface)
+            | Word::from(self.mtu) << 32
+            | Word::from(state.0) << 48
+            | Word::from(flags) << 56
+    }
+
+    pub(super) fn from_raw(raw: &types::backend_link) -> Option<Self> {
+        let state = match types::backend_state(u32::from(raw.state)) {
+            types::backend_state::BACKEND_UNUSED => Membership::Unused,
+            types::backend_state::BACKEND_UP => Membership::Member(BackendState::Up),
+            types::backend_state::BACKEND_DOWN => Membership::Member(BackendState::Down),
+            _ => return None,
+        };
+        let has = |flag: types::backend_flags| u32::from(raw.flags) & flag.0 != 0;
+        Some(Self {
+            interface: raw.interface,
+            mtu: raw.mtu,
+            state,
+            flags: LinkFlags {
+                resolved: has(types::backend_flags::BACKEND_RESOLVED),
+                local: has(types::backend_flags::BACKEND_LOCAL),
+            },
+            ipv6: has(types::backend_flags::BACKEND_IPV6),
+        })
+    }
+
+    fn to_raw(self) -> types::backend_link {
+        let word = self.to_word();
+        types::backend_link {
+            interface: word as u32,
+            mtu: (word >> 32) as u16,
+            state: (word >> 48) as u8,
+            flags: (word >> 56) as u8,
+        }
+    }
+}
+
+impl BackendRecord {
+    /// True where only the link differs, which may be replaced while packets use the record.
+    pub fn differs_only_in_link(&self, other: &Self) -> bool {
+        Self { link: self.link, ..other.clone() } == *self
+    }
+
+    pub(super) fn to_raw(&self) -> types::backend {
+        let BackendAddress { address, port } = self.address;
+        types::backend {
+            link: self.link.to_raw(),
+            address: address_words(address),
+            source: address_words(self.source),
+            destination_mac: self.destination_mac,
+            source_mac: self.source_mac,
+            port: port.to_be(),
+            address_sum: sum(&[&octets(address)]),
+            endpoint_sum: endpoint_sum(address, port),
+            outer_sum: self.outer_sum(),
+            mode: mode_number(self.mode),
+            protocol: self.protocol.number(),
+            ..Default::default()
+        }
+    }
+
+    pub(super) fn from_raw(raw: &types::backend, inner_ipv6: bool) -> Option<Self> {
+        let link = Link::from_raw(&raw.link)?;
+        let record = Self {
+            link,
+            address: BackendAddress {
+                address: address_from_words(raw.address, link.ipv6),
+                port: u16::from_be(raw.port),
+            },
+            protocol: protocol_from_number(raw.protocol)?,
+            mode: mode_from_number(raw.mode)?,
+            inner_ipv6,
+            source: address_from_words(raw.source, link.ipv6),
+            destination_mac: raw.destination_mac,
+            source_mac: raw.source_mac,
+        };
+        (PlainData::bytes(&record.to_raw()) == PlainData::bytes(raw)).then_some(record)
+    }
+
+    /// Sum of the constant words of an outer IPv4 header; 0 where the outer header is IPv6, which has no checksum.
+    fn outer_sum(&self) -> u16 {
+        const VERSION_AND_LENGTH: [u8; 2] = [0x45, 0];
+        const TTL: u8 = 64;
+        const IPV4_INSIDE: u8 = 4;
+        const IPV6_INSIDE: u8 = 41;
+        let inside = if self.inner_ipv6 { IPV6_INSIDE } else { IPV4_INSIDE };
+        match (self.mode, self.source, self.address.address) {
+            (Mode::Ipip, IpAddr::V4(source), IpAddr::V4(destination)) => {
+                sum(&[&VERSION_AND_LENGTH, &[TTL, inside], &source.octets(), &destination.octets()])
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// A backend address and protocol as the key of the IPv4 or IPv6 map.
+pub(super) enum EndpointKey {
+    V4(types::endpoint_v4),
+    V6(types::endpoint_v6),
+}
+
+impl EndpointKey {
+    pub(super) fn new(address: IpAddr, port: u16, protocol: Protocol) -> Self {
+        let words = address_words(address);
+        let (port, protocol) = (port.to_be(), protocol.number());
+        match address {
+            IpAddr::V4(_) => Self::V4(types::endpoint_v4 { address: words[0], port, protocol, pad: 0 }),
+            IpAddr::V6(_) => Self::V6(types::endpoint_v6 { address: words, port, protocol, pad: 0 }),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::V4(key) => key.bytes(),
+            Self::V6(key) => key.bytes(),
+        }
+    }
+
+    /// The address, port and protocol in a key's bytes; `None` where the protocol is unknown.
+    pub(super) fn parse(bytes: &[u8], ipv6: bool) -> Option<(IpAddr, u16, Protocol)> {
+        let address_length = if ipv6 { 16 } else { 4 };
+        let (address, rest) = bytes.split_at_checked(address_length)?;
+        let address = match ipv6 {
+            false => IpAddr::from(<[u8; 4]>::try_from(address).ok()?),
+            true => IpAddr::from(<[u8; 16]>::try_from(address).ok()?),
+        };
+        let port = u16::from_be_bytes([*rest.first()?, *rest.get(1)?]);
+        Some((address, port, protocol_from_number(*rest.get(2)?)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backend() -> BackendRecord {
+        BackendRecord {
+            link: Link {
+                interface: 7,
+                mtu: 1500,
+                state: Membership::Member(BackendState::Up),
+                flags: LinkFlags { resolved: true, local: false },
+                ipv6: false,
+            },
+            address: BackendAddress { address: "198.51.100.11".parse().unwrap(), port: 8080 },
+            protocol: Protocol::Udp,
+            mode: Mode::Ipip,
+            inner_ipv6: true,
+            source: "192.0.2.1".parse().unwrap(),
+            destination_mac: [2, 0, 0, 0, 0, 1],
+            source_mac: [2, 0, 0, 0, 0, 2],
+        }
+    }
+
+    #[test]
+    fn records_survive_the_maps() {
+        let record = backend();
+        assert_eq!(BackendRecord::from_raw(&record.to_raw(), true), Some(record.clone()));
+        assert_eq!(PlainData::bytes(&record.to_raw())[..8], record.link.to_word().to_ne_bytes());
+
+        let service = ServiceRecord {
+            address: ServiceAddress {
+                address: "2001:db8::10".parse().unwrap(),
+                port: 443,
+                protocol: Protocol::Tcp,
+            },
+            mode: Mode::Nat,
+            slots: 4001,
+            range: RecordRange { base: 33, limit: 33 },
+        };
+        assert_eq!(ServiceRecord::from_raw(&service.to_raw()), Some(service.clone()));
+        assert_eq!(
+            PlainData::bytes(&service.to_raw())[16..24],
+            ServiceRecord::range_word(service.range).to_ne_bytes()
+        );
+    }
+
+    #[test]
+    fn a_record_that_was_tampered_with_is_not_adopted() {
+        let mut raw = backend().to_raw();
+        raw.outer_sum ^= 1;
+        assert_eq!(BackendRecord::from_raw(&raw, true), None);
+        assert_eq!(ServiceRecord::from_raw(&types::service::default()), None);
+    }
+
+    #[test]
+    fn the_outer_sum_makes_a_right_checksum() {
+        let record = backend();
+        let mut header = vec![0x45, 0, 0, 60, 0, 0, 0, 0, 64, 41, 0, 0];
+        header.extend("192.0.2.1".parse::<Ipv4Addr>().unwrap().octets());
+        header.extend("198.51.100.11".parse::<Ipv4Addr>().unwrap().octets());
+        let total = u32::from(record.outer_sum()) + u32::from(60u16.to_be());
+        let folded = (total & 0xffff) + (total >> 16);
+        let check = !(folded as u16);
+        header[10..12].copy_from_slice(&check.to_ne_bytes());
+        assert_eq!(sum(&[&header]), 0xffff);
+    }
+
+    #[test]
+    fn keys_read_back_what_they_were_made_of() {
+        for address in ["192.0.2.10", "2001:db8::10"] {
+            let address: IpAddr = address.parse().unwrap();
+            let key = EndpointKey::new(address, 53, Protocol::Udp);
+            assert_eq!(
+                EndpointKey::parse(key.bytes(), address.is_ipv6()),
+                Some((address, 53, Protocol::Udp))
+            );
+        }
+    }
+
+    #[test]
+    fn a_range_ends_at_its_limit() {
+        let range = RecordRange { base: 100, limit: 3 };
+        assert_eq!([0, 1, 2, 3].map(|n| range.record(n)), [None, Some(101), Some(102), None]);
+    }
+}

@@ -1,0 +1,215 @@
+//! The observed state: what the API serves.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use super::{Engine, programmed::ProgrammedService};
+use crate::{
+    datapath::{Datapath, DatapathError},
+    maglev,
+    model::{
+        BackendState, NextHop, Service,
+        status::{
+            BackendStatus, FlowTableStatus, InterfaceStatus, Ledger, NextHopStatus, Problem, Publication,
+            ServiceStatus, Status,
+        },
+    },
+};
+
+/// Counting the flows reads the whole table, so it is done at most this often.
+const FLOW_COUNT_AGE: Duration = Duration::from_secs(10);
+
+/// What the engine is told of its surroundings, for the status only.
+#[derive(Debug)]
+pub(super) struct Surroundings {
+    pub(super) interfaces: Vec<InterfaceStatus>,
+    pub(super) problems: BTreeMap<&'static str, Vec<Problem>>,
+    pub(super) ready: bool,
+    started_at: u64,
+    flows: Mutex<Option<(Instant, u64)>>,
+}
+
+impl Default for Surroundings {
+    fn default() -> Self {
+        let started_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        Self {
+            interfaces: Vec::new(),
+            problems: BTreeMap::new(),
+            ready: false,
+            started_at,
+            flows: Mutex::new(None),
+        }
+    }
+}
+
+/// An engine that several threads use, one at a time.
+pub struct Shared<D> {
+    engine: Mutex<Engine<D>>,
+}
+
+impl<D: Datapath> Shared<D> {
+    /// Shares an engine.
+    pub fn new(engine: Engine<D>) -> Self {
+        Self { engine: Mutex::new(engine) }
+    }
+
+    /// The engine, for as long as the result lives. A thread that panicked with it has left a mirror that may be behind the
+    /// datapath by a step, which the next call of `apply` repeats.
+    pub fn lock(&self) -> MutexGuard<'_, Engine<D>> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Datapath> Engine<D> {
+    /// What runs, read from the datapath now.
+    ///
+    /// # Errors
+    /// Where the counters cannot be read.
+    pub fn status(&self) -> Result<Status, DatapathError> {
+        let mut services = Vec::with_capacity(self.order.len());
+        for address in &self.order {
+            let (Some(desired), Some(programmed)) =
+                (self.desired.get(address), self.programmed.services.get(address))
+            else {
+                continue;
+            };
+            services.push(self.service_status(desired, programmed)?);
+        }
+        let mut problems: Vec<Problem> = self.observed.problems.values().flatten().cloned().collect();
+        problems.extend(self.table_size_problems());
+        problems.extend(services.iter().filter_map(service_problem));
+        let (capacity, bytes) = self.datapath.flow_capacity();
+        Ok(Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            started_at: self.observed.started_at,
+            ready: self.observed.ready,
+            interfaces: self.observed.interfaces.clone(),
+            problems,
+            services,
+            ledger: Ledger::from(&self.datapath.ledger(0)?),
+            publication: Publication {
+                adopted_services: self.adopted_services,
+                writes: self.datapath.writes(),
+                tables: self.tables_published,
+                last_microseconds: self.last_apply.as_micros() as u64,
+            },
+            flows: FlowTableStatus { capacity, bytes, entries: self.count_flows()? },
+        })
+    }
+
+    fn count_flows(&self) -> Result<u64, DatapathError> {
+        let mut cached = self.observed.flows.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((when, count)) = *cached
+            && when.elapsed() < FLOW_COUNT_AGE
+        {
+            return Ok(count);
+        }
+        let count = self.datapath.count_flows()?;
+        *cached = Some((Instant::now(), count));
+        Ok(count)
+    }
+
+    fn service_status(
+        &self,
+        desired: &Service,
+        programmed: &ProgrammedService,
+    ) -> Result<ServiceStatus, DatapathError> {
+        let mut slots: HashMap<u16, u32> = HashMap::new();
+        for slot in &programmed.table {
+            *slots.entry(slot.current).or_default() += 1;
+        }
+        let mut backends = Vec::with_capacity(desired.backends.len());
+        for backend in &desired.backends {
+            let Some(number) = programmed.number_of(backend.address) else { continue };
+            let counters = match programmed.record.range.record(number) {
+                Some(record) => self.datapath.backend_counters(record)?,
+                None => Default::default(),
+            };
+            let health = self.health.get(&(desired.address, backend.address));
+            backends.push(BackendStatus {
+                id: number.into(),
+                address: backend.address.address,
+                port: backend.address.port,
+                weight: backend.weight,
+                state: health.map_or(BackendState::Down, |health| health.state),
+                last_failure: health.and_then(|health| health.last_failure.clone()),
+                slots: slots.get(&number).copied().unwrap_or(0),
+                next_hop: next_hop_status(self.next_hops.get(&backend.address.address)),
+                packets: counters.packets,
+                bytes: counters.bytes,
+            });
+        }
+        Ok(ServiceStatus {
+            name: desired.name.clone(),
+            id: programmed.id.into(),
+            address: desired.address.address,
+            port: desired.address.port,
+            protocol: desired.address.protocol,
+            mode: desired.mode,
+            slots: programmed.record.slots,
+            backends,
+            ledger: Ledger::from(&self.datapath.ledger(programmed.id)?),
+        })
+    }
+
+    /// Services whose table is of another size than their configuration would give a new one.
+    fn table_size_problems(&self) -> impl Iterator<Item = Problem> + '_ {
+        self.desired.values().filter_map(|service| {
+            let slots = self.programmed.services.get(&service.address)?.record.slots;
+            let wanted = maglev::table_size(service.max_backends);
+            /* A larger table than needed is no problem. */
+            (slots < wanted).then(|| Problem {
+                message: format!(
+                    "the table of service {} has {slots} slots, where {wanted} would be made for up to {} backends",
+                    service.name, service.max_backends
+                ),
+                remedy: "it is kept, as another size would move nearly every flow; remove the service and add it again to \
+                         have it made anew"
+                    .to_owned(),
+            })
+        })
+    }
+}
+
+fn service_problem(service: &ServiceStatus) -> Option<Problem> {
+    if service.backends.is_empty() {
+        return Some(Problem {
+            message: format!("service {} has no backends", service.name),
+            remedy: "its packets are dropped; add backends".to_owned(),
+        });
+    }
+    let up = service.backends.iter().filter(|backend| backend.state == BackendState::Up).count();
+    if up == 0 {
+        return Some(Problem {
+            message: format!("service {} has no backend that is up", service.name),
+            remedy: format!("its packets are dropped; see `tidegate status {}`", service.name),
+        });
+    }
+    let unresolved = service.backends.iter().find_map(|backend| match &backend.next_hop {
+        NextHopStatus::Unresolved { reason } if backend.state == BackendState::Up => {
+            Some(format!("{}: {reason}", backend.address))
+        }
+        _ => None,
+    })?;
+    Some(Problem {
+        message: format!("service {}: no next hop towards {unresolved}", service.name),
+        remedy: "packets take the slower way through the kernel meanwhile; check the route and the neighbour"
+            .to_owned(),
+    })
+}
+
+fn next_hop_status(next_hop: Option<&NextHop>) -> NextHopStatus {
+    match next_hop {
+        Some(NextHop::Local) => NextHopStatus::Local,
+        Some(NextHop::Reachable { route, destination_mac }) => NextHopStatus::Resolved {
+            interface: route.interface_name.clone(),
+            mac: destination_mac.map(|byte| format!("{byte:02x}")).join(":"),
+        },
+        Some(NextHop::Unresolved { reason, .. }) => NextHopStatus::Unresolved { reason: reason.clone() },
+        None => NextHopStatus::Unresolved { reason: "not looked up yet".to_owned() },
+    }
+}
