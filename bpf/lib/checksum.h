@@ -13,12 +13,6 @@ static __always_inline __u16 checksum_fold(__u32 sum)
 	return sum;
 }
 
-/* Folds any sum of 32-bit words that fits 32 bits itself. */
-static __always_inline __u16 sum_fold(__u32 sum)
-{
-	return checksum_fold(sum);
-}
-
 /* The sum of an address, from that of the address and the port. */
 static __always_inline __u16 checksum_without(__u16 sum, __u16 word)
 {

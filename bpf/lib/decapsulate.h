@@ -74,26 +74,47 @@ static __always_inline int tunnel_read(void *l3, void *data_end, __u8 family, st
 	return header->length >= header->header_length ? 0 : -1;
 }
 
-/* Adds `length` bytes from `offset` on to the one's complement sum `sum`. Returns the sum, or -1 where they are not there. */
-static __always_inline __s64 sum_bytes(struct xdp_md *ctx, __u32 offset, __u32 length, __u32 sum)
-{
-	__be32 chunk[SUM_CHUNK / 4];
-	__u32 i, size;
-	__s64 result;
+/* A sum of bytes of the frame that is being made. */
+struct frame_sum {
+	struct xdp_md *ctx;
+	__u32 offset; /* of the bytes that are still to be added */
+	__u32 length; /* how many those are */
+	__u32 sum;
+	__u32 failed;
+};
 
-	for (i = 0; i < 0x10000 / SUM_CHUNK && length; i++) {
-		size = length < SUM_CHUNK ? length : SUM_CHUNK;
-		__builtin_memset(chunk, 0, sizeof(chunk));
-		if (size > SUM_CHUNK || bpf_xdp_load_bytes(ctx, offset, chunk, size))
-			return -1;
-		result = bpf_csum_diff(0, 0, chunk, sizeof(chunk), sum);
-		if (result < 0)
-			return -1;
-		sum = result;
-		offset += size;
-		length -= size;
-	}
-	return sum;
+/* Adds the next bytes, up to SUM_CHUNK of them. Returns 1 where none are left, or they are not in the frame. */
+static int add_chunk(__u32 index, void *context)
+{
+	struct frame_sum *state = context;
+	__be32 chunk[SUM_CHUNK / 4] = {};
+	__u32 size = state->length < SUM_CHUNK ? state->length : SUM_CHUNK;
+	__s64 sum;
+
+	(void)index;
+	if (!size)
+		return 1;
+	if (size > SUM_CHUNK || bpf_xdp_load_bytes(state->ctx, state->offset, chunk, size))
+		goto failed;
+	sum = bpf_csum_diff(0, 0, chunk, sizeof(chunk), state->sum);
+	if (sum < 0)
+		goto failed;
+	state->sum = sum;
+	state->offset += size;
+	state->length -= size;
+	return 0;
+failed:
+	state->failed = 1;
+	return 1;
+}
+
+/* True where `length` bytes from `offset` on, and `seed`, do not add up to all ones, or are not in the frame. */
+static __always_inline int sum_wrong(struct xdp_md *ctx, __u32 offset, __u32 length, __u32 seed)
+{
+	struct frame_sum state = {.ctx = ctx, .offset = offset, .length = length, .sum = seed};
+
+	bpf_loop(0x10000 / SUM_CHUNK, add_chunk, &state, 0);
+	return state.failed || checksum_fold(state.sum) != 0xffff;
 }
 
 /*
@@ -102,16 +123,18 @@ static __always_inline __s64 sum_bytes(struct xdp_md *ctx, __u32 offset, __u32 l
  */
 __noinline int outer_sums_wrong(struct xdp_md *ctx, __u32 l3_offset, __u32 udp_offset, __u32 is_ipv6)
 {
-	struct iphdr ip;
+	__be32 addresses[8] = {};
 	struct udphdr udp;
+	struct iphdr ip;
 	__s64 sum;
 
 	if (!is_ipv6) {
-		if (bpf_xdp_load_bytes(ctx, l3_offset, &ip, sizeof(ip)))
+		if (bpf_xdp_load_bytes(ctx, l3_offset, &ip, sizeof(ip)) || sum_wrong(ctx, l3_offset, ip.ihl * 4, 0))
 			return 1;
-		sum = sum_bytes(ctx, l3_offset, ip.ihl * 4, 0);
-		if (sum < 0 || sum_fold(sum) != 0xffff)
-			return 1;
+		addresses[0] = ip.saddr;
+		addresses[1] = ip.daddr;
+	} else if (bpf_xdp_load_bytes(ctx, l3_offset + 8, addresses, sizeof(addresses))) {
+		return 1;
 	}
 	if (!udp_offset)
 		return 0;
@@ -120,12 +143,9 @@ __noinline int outer_sums_wrong(struct xdp_md *ctx, __u32 l3_offset, __u32 udp_o
 	/* None: right over IPv4 (RFC 768), and allowed to tunnels over IPv6 (RFC 6935). */
 	if (!udp.check)
 		return 0;
-	/* Length and protocol of the pseudo-header, then its addresses, then the datagram. */
-	sum = sum_bytes(ctx, l3_offset + (is_ipv6 ? 8 : 12), is_ipv6 ? 32 : 8, (__u32)udp.len + bpf_htons(IPPROTO_UDP));
-	if (sum < 0)
-		return 1;
-	sum = sum_bytes(ctx, udp_offset, bpf_ntohs(udp.len), sum);
-	return sum < 0 || sum_fold(sum) != 0xffff;
+	/* The pseudo-header first. */
+	sum = bpf_csum_diff(0, 0, addresses, sizeof(addresses), (__u32)udp.len + bpf_htons(IPPROTO_UDP));
+	return sum < 0 || sum_wrong(ctx, udp_offset, bpf_ntohs(udp.len), sum);
 }
 
 /*
@@ -272,7 +292,7 @@ static __always_inline __u32 decapsulate(struct xdp_md *ctx, __u32 *bytes)
 		return reason;
 	if (!is_local(&outer))
 		return PASS_OUTER_NOT_LOCAL;
-	if (outer.length > (__u32)(data_end - data) - l3_offset)
+	if (data + l3_offset + outer.length > data_end)
 		return PASS_MALFORMED;
 	if (outer_sums_wrong(ctx, l3_offset, udp_offset, family == FAMILY_IPV6))
 		return PASS_OUTER_CHECKSUM;
