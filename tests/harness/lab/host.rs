@@ -142,6 +142,11 @@ impl Host {
         self.links.lock().unwrap().push(link);
     }
 
+    /// Takes that program off again, for another to be attached.
+    pub fn detach_xdp_pass(&self) {
+        self.links.lock().unwrap().clear();
+    }
+
     /// Starts a server on the host's own addresses.
     pub fn serve(&self, port: u16) -> Server {
         self.serve_at(&[(self.ipv4, port).into(), (self.ipv6, port).into()])

@@ -190,9 +190,9 @@ fn send(frame: &[u8], view: &View, mode: Mode, backend: &Backend, ingress: u32, 
         Mode::Nat if is_ttl_used_up(frame, view) => return Verdict::untouched(Reason::DropTtlExpired, frame),
         Mode::Nat => translate(&mut sent, view, End::Destination, backend.address),
         Mode::Ipip if !is_local => {
-            sent = encapsulate(frame, view, backend.source, backend.address.ip(), hash as u32);
+            sent = encapsulate(frame, view, backend.source, backend.address.ip(), (hash >> 24) as u32);
         }
-        Mode::Ipip | Mode::Dsr => {}
+        _ => {}
     }
     match backend.next_hop {
         NextHop::Local => Verdict::new(Reason::ForwardLocal, Action::Pass, sent),
