@@ -8,6 +8,7 @@
 
 mod attach;
 mod decap;
+mod devices;
 mod error;
 mod kernel;
 mod ledger;
@@ -20,6 +21,7 @@ mod sys;
 
 pub use attach::{Attachment, TcAttach, detach_all};
 pub use decap::{Decap, DecapStatus};
+pub use devices::hidden_vlans;
 pub use error::DatapathError;
 pub use kernel::{Kernel, Options};
 pub use ledger::{LedgerCounters, REASONS, Reason, ReasonClass};

@@ -25,10 +25,7 @@ use super::{
     programmed::ProgrammedService,
 };
 use crate::{
-    datapath::{
-        BackendRecord, Datapath, DatapathError, Link, Membership, OuterSettings, RecordRange, ServiceRecord,
-        Slot,
-    },
+    datapath::{BackendRecord, Datapath, DatapathError, Link, Membership, RecordRange, ServiceRecord, Slot},
     maglev,
     model::{BackendState, Service, ServiceAddress, backend_records},
 };
@@ -68,30 +65,6 @@ impl<D: Datapath> Engine<D> {
         Ok(applied)
     }
 
-    /// Changes what outer headers have in common, and with it the services. An outer source is joined from the record and
-    /// the spread, so there is no spread while records may have ones where the spread does.
-    fn change_encapsulation(&mut self) -> Result<(), EngineError> {
-        let wanted = OuterSettings::from(&self.encapsulation);
-        let present = self.datapath.outer_settings();
-        let same_spread = present == OuterSettings { gue_port: present.gue_port, ..wanted };
-        let meanwhile = if same_spread { wanted } else { wanted.without_spread() };
-        if present != meanwhile {
-            self.datapath.set_outer_settings(meanwhile)?;
-            self.datapath.grace_period()?;
-        }
-        self.change_services()?;
-        if meanwhile != wanted {
-            self.datapath.grace_period()?;
-            self.datapath.set_outer_settings(wanted)?;
-        }
-        Ok(())
-    }
-
-    /// True where what outer headers have in common is not yet as it should be.
-    pub(super) fn outer_settings_differ(&self) -> bool {
-        self.datapath.outer_settings() != OuterSettings::from(&self.encapsulation)
-    }
-
     /// After a failure: which tables were published is not known, so all that may have changed are compared again.
     fn distrust_tables(&mut self) {
         for address in &self.dirty {
@@ -101,7 +74,7 @@ impl<D: Datapath> Engine<D> {
         }
     }
 
-    fn change_services(&mut self) -> Result<(), EngineError> {
+    pub(super) fn change_services(&mut self) -> Result<(), EngineError> {
         let wanted: Vec<Service> =
             self.dirty.iter().filter_map(|address| self.desired.get(address)).cloned().collect();
         let mut new_services = Vec::new();

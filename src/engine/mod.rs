@@ -6,6 +6,7 @@
 
 mod allocate;
 mod apply;
+mod encapsulation;
 mod goal;
 mod observe;
 mod programmed;
