@@ -4,5 +4,6 @@
 
 mod cli;
 mod config;
+mod end_to_end;
 #[allow(dead_code, unused_imports, reason = "a toolbox: no single test needs all of it")]
 mod harness;
