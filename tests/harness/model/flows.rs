@@ -60,6 +60,11 @@ impl Flows {
         }
     }
 
+    /// Buckets of the table.
+    pub fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
     /// Every live flow, in no order that means anything.
     pub fn live(&self) -> Vec<Flow> {
         self.buckets.iter().flatten().flatten().filter(|flow| self.is_live(flow)).copied().collect()

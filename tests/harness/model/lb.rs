@@ -149,17 +149,21 @@ impl Node {
         }
         let mut translated = frame.to_vec();
         translate(&mut translated, view, End::Source, self.services[&flow.service].address);
-        match self.routes.get(&view.destination.ip()).copied().unwrap_or(Route::Unreachable) {
-            Route::Resolved { interface, source_mac, destination_mac } => {
+        match self.routes.get(&view.destination.ip()).copied().unwrap_or(Route::NotForwarded) {
+            Route::Resolved { mtu, .. } | Route::NoNeighbour { mtu, .. }
+                if view.ip_length > usize::from(mtu) =>
+            {
+                Verdict::untouched(Reason::DropTooBig, frame)
+            }
+            Route::Resolved { interface, source_mac, destination_mac, .. } => {
                 set_macs(&mut translated, destination_mac, source_mac);
                 transmit(translated, interface, ingress, Reason::ForwardReplyTx, Reason::ForwardReplyRedirect)
             }
-            Route::NoNeighbour { interface } => Verdict {
+            Route::NoNeighbour { interface, .. } => Verdict {
                 metadata: Some(Handoff { interface, next_hop: None }),
                 ..Verdict::new(Reason::ForwardReplyHandoff, Action::Pass, translated)
             },
-            Route::Local => Verdict::new(Reason::ForwardReplyHandoff, Action::Pass, translated),
-            Route::TooBig => Verdict::untouched(Reason::DropTooBig, frame),
+            Route::NotForwarded => Verdict::new(Reason::ForwardReplyHandoff, Action::Pass, translated),
             Route::ForwardingDisabled => Verdict::untouched(Reason::DropForwardingDisabled, frame),
             Route::Unreachable => Verdict::untouched(Reason::DropReplyNoRoute, frame),
         }

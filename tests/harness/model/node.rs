@@ -58,23 +58,24 @@ pub struct Service {
     pub table: Vec<u16>,
 }
 
-/// What the kernel's routing table says about a client.
+/// What the kernel's routing table says about a client. MTUs are in bytes from the IP header on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     Resolved {
         interface: u32,
+        mtu: u16,
         source_mac: MacAddress,
         destination_mac: MacAddress,
     },
     /// The neighbour's MAC address is not known.
     NoNeighbour {
         interface: u32,
+        mtu: u16,
     },
-    /// The client is this node.
-    Local,
-    /// Larger than the MTU of the route.
-    TooBig,
+    /// The client is this node, or there is no route: the kernel's helper does not tell the two apart.
+    NotForwarded,
     ForwardingDisabled,
+    /// There is a route, and it says that there is no way.
     Unreachable,
 }
 
@@ -93,7 +94,7 @@ pub struct Node {
     /// By ID; 0 is no ID.
     pub services: BTreeMap<u32, Service>,
     pub flows: Flows,
-    /// Routes to clients, for replies that are translated. Absent: no route.
+    /// Routes to clients, for replies that are translated. Absent: not forwarded.
     pub routes: BTreeMap<IpAddr, Route>,
     /// Addresses of this host, for [`Node::xdp_decap`].
     pub decap_addresses: BTreeSet<IpAddr>,

@@ -88,7 +88,10 @@ fn nat_gives_the_backend_as_destination_and_takes_the_reply_back() {
         let (macs, reply) =
             ([2, 9, 9, 9, 9, 9], Tcp::with_flags(at(backend).port(), 40000, tcp_flags::SYN | tcp_flags::ACK));
         let from_backend = Packet::new(Network::between(at(backend).ip(), client), reply.clone());
-        node.routes.insert(client, Route::Resolved { interface: 3, source_mac: macs, destination_mac: macs });
+        node.routes.insert(
+            client,
+            Route::Resolved { interface: 3, mtu: 1500, source_mac: macs, destination_mac: macs },
+        );
         let answer = node.xdp_lb(&from_backend.build(), INGRESS);
         assert_eq!((answer.reason, answer.redirect), (Reason::ForwardReplyRedirect, Some(3)));
         let reply = Tcp { source_port: 80, ..reply };
