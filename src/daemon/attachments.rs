@@ -127,6 +127,7 @@ impl Attachments {
                 remedy: "it is tried again every second".to_owned(),
             })
             .collect();
+        problems.extend(self.attached.iter().filter(|attached| attached.merges_packets).map(merging_problem));
         if engine.uses_nat() {
             problems.extend(self.attached.iter().flat_map(forwarding_problems));
         }
@@ -153,6 +154,14 @@ fn status(attachment: &Attachment) -> InterfaceStatus {
         tc: attachment.tc.to_owned(),
         driver: attachment.driver.clone(),
         adopted: attachment.adopted,
+    }
+}
+
+/// Packets that were merged are larger than any MTU, so that they are dropped and transfers stall.
+fn merging_problem(attachment: &Attachment) -> Problem {
+    Problem {
+        message: format!("{} runs XDP in generic mode and merges packets (GRO) before it", attachment.name),
+        remedy: format!("ethtool -K {} gro off, and restart the daemon", attachment.name),
     }
 }
 

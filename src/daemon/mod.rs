@@ -15,7 +15,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::{mpsc, oneshot},
     task::block_in_place,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval, interval_at},
 };
 
 use crate::{
@@ -34,6 +34,8 @@ use attachments::Attachments;
 
 /// How often interfaces are looked after and what failed is tried again.
 const MAINTENANCE: Duration = Duration::from_secs(1);
+/// How often dead flows are removed. Packets take the place of dead ones by themselves; this keeps the count true.
+const FLOW_SWEEP: Duration = Duration::from_secs(600);
 /// How long a start or reload waits for the MAC addresses of new backends.
 const NEXT_HOP_PATIENCE: Duration = Duration::from_secs(2);
 /// Reports of health checks that may wait to be taken.
@@ -138,6 +140,8 @@ impl Daemon {
         let mut next_hops = self.resolver.subscribe();
         let mut maintenance = interval(MAINTENANCE);
         maintenance.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sweep = interval_at(Instant::now() + FLOW_SWEEP, FLOW_SWEEP);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = signals.terminate.recv() => return,
@@ -150,6 +154,7 @@ impl Daemon {
                     self.apply();
                 }
                 _ = maintenance.tick() => self.maintain(),
+                _ = sweep.tick() => self.sweep_flows(),
             }
         }
     }
@@ -194,6 +199,12 @@ impl Daemon {
             let ready = !engine.is_dirty() && self.attachments.is_complete();
             engine.set_ready(ready);
         });
+    }
+
+    fn sweep_flows(&self) {
+        if let Err(error) = block_in_place(|| self.engine.lock().sweep_flows()) {
+            tracing::warn!("dead flows stay in the table for now: {error}");
+        }
     }
 
     fn maintain(&mut self) {

@@ -56,6 +56,8 @@ pub struct Attachment {
     pub driver: Option<String>,
     /// True where the XDP program was replaced in a link that was there.
     pub adopted: bool,
+    /// True where the program may be given several packets merged into one, which it must drop: generic mode with GRO on.
+    pub merges_packets: bool,
 }
 
 impl Kernel {
@@ -75,6 +77,7 @@ impl Kernel {
             tc,
             driver: sys::driver(name),
             adopted: xdp.adopted,
+            merges_packets: xdp.mode == AttachMode::Generic && sys::merges_packets(name),
         })
     }
 

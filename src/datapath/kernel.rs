@@ -8,6 +8,7 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use nix::time::{ClockId, clock_gettime};
 
 use super::{
     Adopted, AdoptedService, BackendCounters, Datapath, DatapathError,
@@ -473,16 +474,20 @@ impl Datapath for Kernel {
     }
 
     fn retain_flows(&mut self, wanted: &dyn Fn(FlowOwner) -> bool) -> Result<u64, DatapathError> {
+        let lifetimes = self.node.get(0).flow_lifetime;
+        let now = current_tick()?;
         let mut removed = 0;
         for index in 0..self.flows.len() {
             let bucket = self.flows.get(index);
-            for (way, flow) in bucket.flows.iter().enumerate() {
-                if flow.owner == 0 || wanted(FlowOwner::from_raw(flow.owner)) {
+            for (way, flow) in bucket.flows.iter().enumerate().filter(|(_, flow)| flow.owner != 0) {
+                let unwanted = !wanted(FlowOwner::from_raw(flow.owner));
+                if !unwanted && !is_dead(flow, now, &lifetimes) {
                     continue;
                 }
                 let offset = way * size_of::<types::flow>() + offset_of!(types::flow, owner);
                 /* A packet may have written another flow here meanwhile: that one stays. */
-                removed += u64::from(self.flows.replace_word(index, offset, owner_word(flow), 0));
+                let replaced = self.flows.replace_word(index, offset, owner_word(flow), 0);
+                removed += u64::from(replaced && unwanted);
             }
         }
         self.writes += removed;
@@ -535,6 +540,21 @@ fn owner_word(flow: &types::flow) -> u64 {
         | u64::from(flow.tick) << 32
         | u64::from(flow.kind) << 48
         | u64::from(flow.pad) << 56
+}
+
+/// True where the flow has been silent for longer than its kind may be. A tick slightly in the future is another CPU's now.
+fn is_dead(flow: &types::flow, now: u16, lifetimes: &[u16]) -> bool {
+    const AHEAD: u16 = 16;
+    let age = now.wrapping_sub(flow.tick);
+    age < u16::MAX - AHEAD && age > lifetimes.get(usize::from(flow.kind)).copied().unwrap_or(0)
+}
+
+/// The time as the packet path writes it into flows.
+fn current_tick() -> Result<u16, DatapathError> {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE)
+        .map_err(|error| DatapathError::system("read the clock", error))?;
+    let nanoseconds = now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64;
+    Ok((nanoseconds >> types::flow_time::TICK_SHIFT.0) as u16)
 }
 
 /// Seconds in ticks of the flow table, rounded up.

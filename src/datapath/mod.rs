@@ -122,7 +122,9 @@ pub trait Datapath: Send {
     /// Waits until no packet can be using anything that was replaced before the call.
     fn grace_period(&mut self) -> Result<(), DatapathError>;
 
-    /// Removes the flows whose owner is not wanted; returns how many those were.
+    /// Removes the flows whose owner is not wanted, and those that are dead; returns how many the former were.
+    ///
+    /// Dead ones must go at least every 78 hours: then the clock in the entries comes round and they would live again.
     fn retain_flows(&mut self, wanted: &dyn Fn(FlowOwner) -> bool) -> Result<u64, DatapathError>;
 
     /// Entries in use in the flow table, dead ones included.

@@ -57,7 +57,7 @@ fn clsact_filters_do_the_same_and_give_way_to_tcx() {
         assert_eq!(kernel.writes(), 0);
     }
     let filters = lab.lb.command("tc filter show dev client egress");
-    assert_eq!(filters.matches("tc_nat").count(), 1, "{filters}");
+    assert_eq!(filters.matches("handle 0x1 ").count(), 1, "{filters}");
     spread(10, || lab.client.fetch((SERVICE_IPV4, 80), REQUEST));
 
     daemon.restart();
