@@ -73,16 +73,7 @@ impl Attachments {
 
     /// Attaches what is not attached, and notices interfaces that went or came back as others of the same name.
     pub(super) fn maintain(&mut self, engine: &mut Engine<Kernel>) {
-        self.attached.retain(|attachment| {
-            let same = if_nametoindex(attachment.name.as_str()).is_ok_and(|index| index == attachment.index);
-            if !same {
-                tracing::warn!(
-                    interface = attachment.name,
-                    "the interface is gone, and our programs with it"
-                );
-            }
-            same
-        });
+        self.attached.retain(|attachment| is_in_place(attachment, engine.datapath()));
         let mut failed = Vec::new();
         for interface in &self.wanted {
             if self.attached.iter().any(|attached| attached.name == interface.name) {
@@ -133,6 +124,20 @@ impl Attachments {
         }
         engine.set_problems("interfaces", problems);
     }
+}
+
+/// False where the interface is gone, another has its name, or somebody removed what keeps our programs there.
+fn is_in_place(attachment: &Attachment, kernel: &Kernel) -> bool {
+    let interface = &attachment.name;
+    if !if_nametoindex(interface.as_str()).is_ok_and(|index| index == attachment.index) {
+        tracing::warn!(interface, "the interface is gone, and our programs with it");
+        return false;
+    }
+    if !kernel.is_attached(attachment) {
+        tracing::error!(interface, "somebody removed our pinned links: attaching anew");
+        return false;
+    }
+    true
 }
 
 fn log(attachment: &Attachment) {

@@ -23,7 +23,7 @@ use crate::{
     config::ConfigError,
     datapath::{DatapathError, Kernel, Pins},
     engine::{EngineError, Shared},
-    health::{Prober, Report},
+    health::{Prober, Report, Target},
     model::{
         Desired,
         status::{Problem, Status},
@@ -82,6 +82,8 @@ struct Daemon {
     resolver: Resolver,
     prober: Prober,
     reports: mpsc::Receiver<Report>,
+    /// What is to be probed once everything is attached.
+    targets: Vec<Target>,
 }
 
 /// Runs the daemon until SIGTERM or SIGINT.
@@ -93,7 +95,9 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     runtime.block_on(async {
         let signals = Signals::listen()?;
         let mut daemon = Daemon::start(options).await?;
-        let listener = api::bind(&daemon.desired.api)?;
+        /* Before anything is attached: a daemon that nobody can ask must not change what is forwarded. */
+        let listener = daemon.abandon_on_error(api::bind)?;
+        daemon.attach_all()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let observe = Arc::new(Observer(Arc::clone(&daemon.engine)));
         let serving = tokio::spawn(api::serve(listener, observe, async {

@@ -382,6 +382,7 @@ impl Datapath for Kernel {
         self.delete(|kernel| &kernel.maps.tables, &u32::from(id).to_ne_bytes())
             .map_err(|error| DatapathError::system(format!("remove table {id}"), error))?;
         self.services.set(index, &types::service::default());
+        write_counters(&self.maps.ledger, id.into(), &types::ledger::default())?;
         self.writes += 1;
         Ok(())
     }
@@ -409,8 +410,17 @@ impl Datapath for Kernel {
     fn write_backend(&mut self, record: u32, backend: Option<&BackendRecord>) -> Result<(), DatapathError> {
         let index = self.record_index(record)?;
         self.backends.set(index, &backend.map(BackendRecord::to_raw).unwrap_or_default());
+        if backend.is_none() {
+            write_counters(&self.maps.backend_counters, record, &types::backend_counters::default())?;
+        }
         self.writes += 1;
         Ok(())
+    }
+
+    fn copy_backend_counters(&mut self, from: u32, to: u32) -> Result<(), DatapathError> {
+        self.record_index(to)?;
+        let BackendCounters { packets, bytes } = self.backend_counters(from)?;
+        write_counters(&self.maps.backend_counters, to, &types::backend_counters { packets, bytes })
     }
 
     fn write_link(&mut self, record: u32, link: Link) -> Result<(), DatapathError> {
@@ -577,6 +587,17 @@ fn for_each_cpu<T: PlainData>(
         }
     }
     Ok(())
+}
+
+/// Makes counters add up to `total` over all CPUs. What packets count meanwhile may be lost.
+fn write_counters<T: PlainData>(map: &MapHandle, key: u32, total: &T) -> Result<(), DatapathError> {
+    let failed = |error| DatapathError::system("write counters", error);
+    let cpus = libbpf_rs::num_possible_cpus().map_err(failed)?;
+    let mut values = vec![T::default().bytes().to_vec(); cpus];
+    if let Some(first) = values.first_mut() {
+        *first = total.bytes().to_vec();
+    }
+    map.update_percpu(&key.to_ne_bytes(), &values, MapFlags::ANY).map_err(failed)
 }
 
 pub(super) fn read_ledger(map: &MapHandle, key: u32) -> Result<LedgerCounters, DatapathError> {

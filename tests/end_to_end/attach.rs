@@ -75,10 +75,9 @@ fn native_is_strict_and_names_the_driver_where_auto_falls_back() {
 fn generic_mode_serves_as_well() {
     let lab = Lab::new(2);
     let _servers: Vec<_> = lab.backends.iter().map(|backend| backend.serve(80)).collect();
-    let generic = web(&lab).replace(" }\ncapacity", ", mode: generic }\ncapacity").replace(
-        "name: client }",
-        "name: client, mode: generic }",
-    );
+    let generic = web(&lab)
+        .replace(" }\ncapacity", ", mode: generic }\ncapacity")
+        .replace("name: client }", "name: client, mode: generic }");
     let generic = generic.replace("name: backend1 }", "name: backend1, mode: generic }");
     let daemon = Daemon::start(&lab, &generic);
     await_up(&daemon, 2);
@@ -142,9 +141,10 @@ fn every_map_is_pinned_under_its_name_with_types_that_bpftool_prints() {
         let output = Command::new("bpftool").args(["map", "dump", "pinned", &path]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    for (name, fields) in
-        [("services", &["slots", "port", "mode"][..]), ("backends", &["destination_mac", "interface", "state"])]
-    {
+    for (name, fields) in [
+        ("services", &["slots", "port", "mode"][..]),
+        ("backends", &["destination_mac", "interface", "state"]),
+    ] {
         let text = dump(name);
         assert!(fields.iter().all(|field| text.contains(&format!("\"{field}\""))), "{text:.500}");
     }
@@ -162,10 +162,9 @@ fn decap_attaches_shows_and_goes_away_by_the_command_line() {
     assert_eq!(on_backend(&[]).0, Some(6), "the pass program of the lab is there");
     drop(backend.decapsulate());
     backend.command("ip link show eth0");
-    let replaced = backend.run(|| tidegate::datapath::Decap::detach(
-        &tidegate::datapath::Pins::new("/sys/fs/bpf/backend1"),
-        "eth0",
-    ));
+    let replaced = backend.run(|| {
+        tidegate::datapath::Decap::detach(&tidegate::datapath::Pins::new("/sys/fs/bpf/backend1"), "eth0")
+    });
     assert!(replaced.unwrap());
     let (code, text) = on_backend(&[]);
     assert_eq!(code, Some(0), "{text}");
@@ -175,4 +174,94 @@ fn decap_attaches_shows_and_goes_away_by_the_command_line() {
     assert_eq!(on_backend(&["--detach"]).0, Some(0));
     assert_eq!(on_backend(&["--status"]).0, Some(5));
     assert!(!Path::new(pins).exists());
+}
+
+#[test]
+fn a_daemon_that_cannot_have_its_socket_attaches_nothing_and_leaves_nothing() {
+    let lab = Lab::new(1);
+    let mut daemon = Daemon::prepare(&lab, &web(&lab));
+    fs::write(daemon.socket(), "not a socket").unwrap();
+    daemon.spawn();
+    assert_eq!(daemon.await_end().code(), Some(1));
+    assert!(!lab.lb.command("ip -details link show client").contains("prog/xdp"));
+    assert!(!Path::new("/sys/fs/bpf/tidegate/maps/node").exists(), "{}", daemon.log());
+}
+
+#[test]
+fn a_link_whose_pin_is_removed_is_attached_anew() {
+    let lab = Lab::new(1);
+    let _server = lab.backends[0].serve(80);
+    let daemon = Daemon::start(&lab, &web(&lab));
+    await_up(&daemon, 1);
+    fs::remove_file("/sys/fs/bpf/tidegate/links/xdp-client").unwrap();
+    await_until("the program to be back", PATIENCE, || {
+        Path::new("/sys/fs/bpf/tidegate/links/xdp-client").exists()
+            && lab.lb.command("ip -details link show client").contains("prog/xdp")
+    });
+    spread(10, || lab.client.fetch((SERVICE_IPV4, 80), REQUEST));
+    assert!(daemon.log().contains("removed our pinned links"), "{}", daemon.log());
+}
+
+#[test]
+fn pins_that_are_damaged_or_of_another_layout_are_left_alone() {
+    let lab = Lab::new(1);
+    let _server = lab.backends[0].serve(80);
+    let mut daemon = Daemon::start(&lab, &web(&lab));
+    await_up(&daemon, 1);
+    daemon.kill();
+    let refused = |daemon: &mut Daemon, words: &str| {
+        fs::remove_file(daemon.socket()).ok();
+        daemon.spawn();
+        assert_eq!(daemon.await_end().code(), Some(1));
+        assert!(daemon.log().contains(words) && daemon.log().contains("tidegate detach"), "{}", daemon.log());
+        spread(5, || lab.client.fetch((SERVICE_IPV4, 80), REQUEST));
+    };
+    let node = "/sys/fs/bpf/tidegate/maps/node";
+    let settings = Command::new("bpftool").args(["-j", "map", "dump", "pinned", node]).output().unwrap();
+    let settings: serde_json::Value = serde_json::from_slice(&settings.stdout).unwrap();
+    let mut bytes: Vec<String> = settings[0]["value"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|byte| byte.as_str().unwrap().trim_start_matches("0x").to_owned())
+        .collect();
+    let write = |bytes: &[String]| {
+        let mut arguments =
+            vec!["map", "update", "pinned", node, "key", "hex", "0", "0", "0", "0", "value", "hex"];
+        arguments.extend(bytes.iter().map(String::as_str));
+        let done = Command::new("bpftool").args(arguments).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    };
+    let version = std::mem::replace(&mut bytes[4], "63".to_owned());
+    write(&bytes);
+    refused(&mut daemon, "layout 99");
+    bytes[4] = version;
+    write(&bytes);
+    fs::remove_file("/sys/fs/bpf/tidegate/maps/nat_sources_v6").unwrap();
+    refused(&mut daemon, "nat_sources_v6");
+}
+
+#[test]
+fn systemd_is_told_when_it_is_ready_reloads_and_stops() {
+    let lab = Lab::new(1);
+    let _server = lab.backends[0].serve(80);
+    let mut daemon = Daemon::prepare(&lab, &web(&lab));
+    let path = daemon.configuration_path().with_file_name("notify.sock");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    daemon.set_environment("NOTIFY_SOCKET", path.to_str().unwrap());
+    let hear = || {
+        let mut buffer = [0; 512];
+        let length = socket.recv(&mut buffer).expect("a message to systemd");
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    daemon.spawn();
+    assert!(hear().contains("READY=1"));
+    daemon.await_ready();
+    daemon.reload();
+    let reloading = hear();
+    assert!(reloading.contains("RELOADING=1") && reloading.contains("MONOTONIC_USEC="), "{reloading}");
+    assert!(hear().contains("READY=1"));
+    assert!(daemon.terminate().success());
+    assert!(hear().contains("STOPPING=1"));
 }

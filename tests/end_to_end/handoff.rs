@@ -8,8 +8,7 @@ use crate::harness::lab::{Daemon, Lab, SECOND, SERVICE_IPV4, SERVICE_IPV6, await
 /// The first connection after the neighbour was forgotten succeeds without a lost packet (a lost SYN would take a second).
 fn first_connection_succeeds(mode: &'static str, ipv6: bool) {
     let lab = Lab::new(1);
-    let address: SocketAddr =
-        if ipv6 { (SERVICE_IPV6, 80).into() } else { (SERVICE_IPV4, 80).into() };
+    let address: SocketAddr = if ipv6 { (SERVICE_IPV6, 80).into() } else { (SERVICE_IPV4, 80).into() };
     let _kept = if mode == "nat" {
         (vec![lab.backends[0].serve(80)], Vec::new())
     } else {
@@ -19,7 +18,7 @@ fn first_connection_succeeds(mode: &'static str, ipv6: bool) {
     let mut daemon = Daemon::start(&lab, &configuration(&lab, &[service]));
     await_up(&daemon, 1);
     /* Nobody refreshes the neighbour or the record while the daemon is dead. The record is made to say "unresolved" as a start with
-       an unknown neighbour would: by a daemon that cannot reach it. */
+    an unknown neighbour would: by a daemon that cannot reach it. */
     daemon.kill();
     lab.backends[0].command("ip link set eth0 down");
     lab.lb.command("ip neigh flush all");

@@ -98,8 +98,10 @@ fn two_nat_services_share_backends_and_a_client_port() {
     let lab = Lab::new(2);
     let _servers: Vec<_> = lab.backends.iter().map(|backend| backend.serve(PORT)).collect();
     let addresses: [SocketAddr; 2] = ["203.0.113.10:80".parse().unwrap(), "203.0.113.11:80".parse().unwrap()];
-    let services =
-        ["one", "two"].iter().zip(addresses).map(|(name, a)| Service::tcp(name, "nat", a, all(&lab, false, PORT)));
+    let services = ["one", "two"]
+        .iter()
+        .zip(addresses)
+        .map(|(name, a)| Service::tcp(name, "nat", a, all(&lab, false, PORT)));
     let services: Vec<_> = services.collect();
     let udp = [services[0].udp("one-udp"), services[1].udp("two-udp")];
     let daemon = Daemon::start(&lab, &configuration(&lab, &udp));
@@ -109,7 +111,8 @@ fn two_nat_services_share_backends_and_a_client_port() {
             .map(|number| {
                 let port = 20_000 + number;
                 let sockets = addresses.map(|service| {
-                    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
+                    let socket =
+                        socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
                     socket.set_reuse_address(true).unwrap();
                     socket.bind(&SocketAddr::from(([0, 0, 0, 0], port)).into()).unwrap();
                     let socket: std::net::UdpSocket = socket.into();
@@ -128,7 +131,11 @@ fn two_nat_services_share_backends_and_a_client_port() {
     });
     for [one, two] in &answers {
         let server = |answer: &str| answer.split(' ').next().map(str::to_owned);
-        assert_ne!(server(one), server(two), "one backend cannot tell two services apart for one client port");
+        assert_ne!(
+            server(one),
+            server(two),
+            "one backend cannot tell two services apart for one client port"
+        );
     }
     assert_ledger_closes(&daemon);
 }

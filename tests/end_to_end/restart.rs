@@ -64,8 +64,10 @@ fn no_request_is_lost_over_sigkill_and_sigterm_and_nothing_is_written() {
     let (services, addresses) = scene(&lab);
     let mut daemon = Daemon::start(&lab, &configuration(&lab, &services));
     await_up(&daemon, 3);
-    let mut sessions: Vec<_> =
-        addresses.iter().map(|&address| lab.client.run(|| Session::connect(address, REQUEST)).unwrap()).collect();
+    let mut sessions: Vec<_> = addresses
+        .iter()
+        .map(|&address| lab.client.run(|| Session::connect(address, REQUEST)).unwrap())
+        .collect();
 
     let (requests, failures) = under_load(&lab, &addresses, |more_requests| {
         daemon.kill();

@@ -30,7 +30,12 @@ pub struct Service {
 
 impl Service {
     /// A TCP service.
-    pub fn tcp(name: &'static str, mode: &'static str, address: SocketAddr, backends: Vec<SocketAddr>) -> Self {
+    pub fn tcp(
+        name: &'static str,
+        mode: &'static str,
+        address: SocketAddr,
+        backends: Vec<SocketAddr>,
+    ) -> Self {
         Self { name, address, protocol: "tcp", mode, backends }
     }
 
@@ -53,7 +58,8 @@ pub fn configuration(lab: &Lab, services: &[Service]) -> String {
     text.push_str(if services.is_empty() { "services: []\n" } else { "services:\n" });
     for service in services {
         let Service { name, address, protocol, mode, backends } = service;
-        writeln!(text, "  - name: {name}\n    address: \"{}\"\n    port: {}", address.ip(), address.port()).unwrap();
+        writeln!(text, "  - name: {name}\n    address: \"{}\"\n    port: {}", address.ip(), address.port())
+            .unwrap();
         writeln!(text, "    protocol: {protocol}\n    mode: {mode}\n    backends:").unwrap();
         for backend in backends {
             writeln!(text, "      - {{ address: \"{}\", port: {} }}", backend.ip(), backend.port()).unwrap();
@@ -77,7 +83,8 @@ pub fn all(lab: &Lab, ipv6: bool, port: u16) -> Vec<SocketAddr> {
 pub fn serve_directly(lab: &Lab, services: &[SocketAddr]) -> (Vec<Server>, Vec<Decap>) {
     let prepare = |backend: &Host| {
         backend.sysctl("net/ipv4/conf/all/arp_ignore", "1");
-        let mut addresses = vec![at(backend, false, services[0].port()), at(backend, true, services[0].port())];
+        let mut addresses =
+            vec![at(backend, false, services[0].port()), at(backend, true, services[0].port())];
         for service in services {
             backend.own(service.ip());
             addresses.push(*service);
