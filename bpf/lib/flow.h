@@ -71,10 +71,20 @@ static __always_inline union flow_word flow_read(const struct flow *flow)
 	return word;
 }
 
+/* Ages from here on are those of packets that another CPU noted, whose clock was a little ahead. */
+#define FLOW_AGE_FUTURE 0xfff0
+
+/*
+ * True where the entry may be overwritten. Ticks wrap in 78 hours: the entry of a flow that died and was not overwritten
+ * until then looks alive again for as long as its kind may be silent. It costs a place for that time, and a client that
+ * comes back with the same port meets the same backend; a flow that lives is never taken for dead.
+ */
 static __always_inline int flow_is_dead(const struct flow_query *query, union flow_word word)
 {
 	__u16 age = query->now - word.entry.tick;
 
+	if (age >= FLOW_AGE_FUTURE)
+		age = 0;
 	return !word.entry.owner || age > query->settings->flow_lifetime[word.entry.kind & (FLOW_KINDS - 1)];
 }
 
