@@ -7,6 +7,7 @@
 #ifndef TIDEGATE_DECAPSULATE_H
 #define TIDEGATE_DECAPSULATE_H
 
+#include "account.h"
 #include "encapsulate.h"
 
 /* The UDP port of GUE. */
@@ -274,14 +275,15 @@ static __always_inline __u32 decapsulate(struct xdp_md *ctx, __u32 *bytes)
 	struct l2_header header = {};
 	__u32 l3_offset, offset, reason, udp_offset;
 	__u8 family, inner_family = 0;
-	int ecn;
+	int ecn, lies;
 
 	reason = find_outer(data, data_end, &l3_offset, &family);
 	if (reason)
 		return reason;
 	if (tunnel_read(data + l3_offset, data_end, family, &outer))
 		return PASS_MALFORMED;
-	*bytes = outer.length;
+	*bytes = counted_bytes(outer.length, data_end - data - l3_offset);
+	lies = outer.length > *bytes;
 	/* A later fragment has no shim to look at. */
 	if (outer.fragment)
 		return PASS_FRAGMENT;
@@ -292,8 +294,8 @@ static __always_inline __u32 decapsulate(struct xdp_md *ctx, __u32 *bytes)
 		return reason;
 	if (!is_local(&outer))
 		return PASS_OUTER_NOT_LOCAL;
-	if (data + l3_offset + outer.length > data_end)
-		return PASS_MALFORMED;
+	if (lies)
+		return DROP_INNER_MALFORMED;
 	if (outer_sums_wrong(ctx, l3_offset, udp_offset, family == FAMILY_IPV6))
 		return PASS_OUTER_CHECKSUM;
 	data = (void *)(long)ctx->data;

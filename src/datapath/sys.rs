@@ -27,7 +27,7 @@ use super::skeleton::types;
 
 mod ethtool;
 
-pub(super) use ethtool::{driver, rx_vlan_offload};
+pub(super) use ethtool::{driver, merges_packets, rx_vlan_offload};
 
 /// The unit in which packets and the daemon see each other's stores whole.
 pub(super) type Word = u64;

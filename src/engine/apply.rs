@@ -163,6 +163,9 @@ impl<D: Datapath> Engine<D> {
         for (&number, record) in &old.backends {
             let Some(index) = range.record(number) else { continue };
             self.datapath.write_backend(index, Some(record))?;
+            if let Some(former) = old.record.range.record(number) {
+                self.datapath.copy_backend_counters(former, index)?;
+            }
         }
         self.datapath.move_service(old.id, range)?;
         let former = std::mem::replace(&mut old.record.range, range);
@@ -207,6 +210,10 @@ impl<D: Datapath> Engine<D> {
                     link.flags.resolved = false;
                     /* The kernel knows the neighbour on the route's interface, not on the device below it. */
                     link.interface = goal.interfaces.get(&number).copied().unwrap_or(0);
+                    if old.source != wanted.source {
+                        /* Tunnels would read it while it changes; without an interface their packets are dropped. */
+                        link.interface = 0;
+                    }
                     self.datapath.write_link(index, link)?;
                     old.link = link;
                     rewritten.push((number, index, wanted));

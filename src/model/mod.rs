@@ -11,8 +11,8 @@ mod nexthop;
 pub mod status;
 
 pub use desired::{
-    ApiSocket, AttachMode, Backend, BackendAddress, Capacity, Desired, Interface, Mode, Protocol, Service,
-    ServiceAddress, backend_records,
+    ApiSocket, AttachMode, Backend, BackendAddress, Capacity, DEFAULT_SOCKET, Desired, Interface, Mode,
+    Protocol, Service, ServiceAddress, backend_records,
 };
 pub use encapsulation::{Encapsulation, GUE_PORT, SourcePrefix};
 pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, Streak, Verdict};

@@ -2,6 +2,7 @@
 
 mod encapsulation;
 mod hostile;
+mod manual;
 mod meaning;
 mod node;
 mod reporting;

@@ -206,8 +206,8 @@ fn judge(frame: &[u8], own: &BTreeSet<IpAddr>, gue_port: u16) -> Result<Vec<u8>,
     if !own.contains(&outer.destination) {
         return Err("pass-outer-not-local");
     }
-    if length > packet.len() {
-        return Err("pass-malformed");
+    if outer.length > packet.len() {
+        return Err("drop-inner-malformed");
     }
     if !ipv6 && checksum(&packet[..outer.header]) != 0 {
         return Err("pass-outer-checksum");

@@ -23,6 +23,12 @@ pub(in crate::datapath) fn rx_vlan_offload(interface: &str) -> Option<bool> {
     Some(flags & RX_VLAN != 0)
 }
 
+/// True where an interface merges packets before the generic XDP program sees them (`ethtool -k`: generic-receive-offload).
+pub(in crate::datapath) fn merges_packets(interface: &str) -> bool {
+    const GET_GRO: u32 = 0x2b;
+    ask::<2>(interface, GET_GRO).is_some_and(|[_, value]| value != 0)
+}
+
 /// The words that a command fills, the command itself being the first; `None` where it is refused.
 fn ask<const WORDS: usize>(interface: &str, command: u32) -> Option<[u32; WORDS]> {
     const SIOCETHTOOL: libc::c_ulong = 0x8946;
