@@ -3,6 +3,7 @@
 #ifndef TIDEGATE_FORWARD_H
 #define TIDEGATE_FORWARD_H
 
+#include "egress.h"
 #include "encapsulate.h"
 #include "handoff.h"
 #include "nat.h"
@@ -76,10 +77,7 @@ static __always_inline __u32 forward_to_client(struct xdp_md *ctx, const struct 
 		.tot_len = packet->ip_length,
 		.ifindex = ctx->ingress_ifindex,
 	};
-	struct ethhdr *eth = (void *)(long)ctx->data;
 
-	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
-		return DROP_INTERNAL;
 	if (packet->family == FAMILY_IPV4) {
 		fib.family = AF_INET;
 		fib.ipv4_src = service->address[0];
@@ -91,14 +89,9 @@ static __always_inline __u32 forward_to_client(struct xdp_md *ctx, const struct 
 	}
 	switch (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
-		__builtin_memcpy(eth->h_dest, fib.dmac, ETH_ALEN);
-		__builtin_memcpy(eth->h_source, fib.smac, ETH_ALEN);
-		if (fib.ifindex == ctx->ingress_ifindex)
-			return FORWARD_REPLY_TX;
-		bpf_redirect(fib.ifindex, 0);
-		return FORWARD_REPLY_REDIRECT;
+		return send_reply(ctx, packet, fib.ifindex, fib.dmac, fib.smac);
 	case BPF_FIB_LKUP_RET_NO_NEIGH:
-		return handoff_note(ctx, fib.ifindex, 0) ? DROP_UNRESOLVED : FORWARD_REPLY_HANDOFF;
+		return leave_reply(ctx, packet, fib.ifindex);
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
 		return DROP_TOO_BIG;
 	case BPF_FIB_LKUP_RET_FWD_DISABLED:

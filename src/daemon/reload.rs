@@ -50,7 +50,7 @@ impl Daemon {
             engine.probe_targets()
         };
         let snapshot = self.resolver.settled(NEXT_HOP_PATIENCE).await;
-        self.engine.lock().set_next_hops(&snapshot.next_hops);
+        self.take_next_hops(&snapshot);
         self.apply();
         block_in_place(|| self.attachments.change(&desired.interfaces, &mut self.engine.lock()));
         self.apply();

@@ -34,7 +34,9 @@ impl Daemon {
 
         let resolver = Resolver::spawn()?;
         resolver.set_targets(engine.next_hop_targets());
-        engine.set_next_hops(&resolver.settled(NEXT_HOP_PATIENCE).await.next_hops);
+        let snapshot = resolver.settled(NEXT_HOP_PATIENCE).await;
+        engine.set_egress(&snapshot.egress);
+        engine.set_next_hops(&snapshot.next_hops);
 
         let (sender, reports) = mpsc::channel(REPORT_QUEUE);
         let daemon = Self {

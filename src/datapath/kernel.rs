@@ -23,7 +23,7 @@ use super::{
     skeleton::types,
     sys::{self, MappedArray, PlainData},
 };
-use crate::model::{BackendAddress, Capacity, GUE_PORT, Protocol, ServiceAddress};
+use crate::model::{BackendAddress, Capacity, Egress, GUE_PORT, Protocol, ServiceAddress, VlanTags};
 
 /// Tables published by one call to the kernel. Each is an open file until then.
 const TABLES_PER_BATCH: usize = 256;
@@ -230,6 +230,17 @@ impl Kernel {
         Ok(bindings)
     }
 
+    fn read_egress(&self) -> BTreeMap<u32, Egress> {
+        let map = &self.maps.egress;
+        map.keys()
+            .filter_map(|key| {
+                let value = map.lookup(&key, MapFlags::ANY).ok()??;
+                let index = u32::from_ne_bytes(key.try_into().ok()?);
+                Some((index, egress_from_raw(&types::egress::from_bytes(&value)?)))
+            })
+            .collect()
+    }
+
     fn read_nat_sources(&self) -> BTreeSet<(BackendAddress, Protocol)> {
         let maps = [(&self.maps.nat_sources_v4, false), (&self.maps.nat_sources_v6, true)];
         maps.into_iter()
@@ -356,6 +367,7 @@ impl Datapath for Kernel {
             services: services.into_values().collect(),
             stray_addresses,
             nat_sources: self.read_nat_sources(),
+            egress: self.read_egress(),
             last_service_id: u16::try_from(self.node.get(0).last_service_id).unwrap_or(0),
         })
     }
@@ -391,6 +403,26 @@ impl Datapath for Kernel {
         self.node.set(0, &settings);
         self.writes += 1;
         Ok(())
+    }
+
+    fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError> {
+        let key = interface.to_ne_bytes();
+        let done = match egress {
+            Some(egress) => {
+                let raw = egress_to_raw(egress);
+                self.maps.egress.update(&key, PlainData::bytes(&raw), MapFlags::ANY)
+            }
+            None => self.maps.egress.delete(&key),
+        };
+        match done {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(DatapathError::system(format!("say how frames leave by interface {interface}"), error))
+            }
+            _ => {
+                self.writes += 1;
+                Ok(())
+            }
+        }
     }
 
     fn outer_settings(&self) -> OuterSettings {
@@ -542,6 +574,25 @@ impl Datapath for Kernel {
     fn writes(&self) -> u64 {
         self.writes
     }
+}
+
+fn egress_to_raw(egress: Egress) -> types::egress {
+    match egress {
+        Egress::Device(device, tags) => types::egress {
+            device,
+            tags: tags.tci.map(u16::to_be),
+            service_tag: tags.service.into(),
+            ..Default::default()
+        },
+        Egress::Kernel => types::egress::default(),
+    }
+}
+
+fn egress_from_raw(raw: &types::egress) -> Egress {
+    if raw.device == 0 {
+        return Egress::Kernel;
+    }
+    Egress::Device(raw.device, VlanTags { tci: raw.tags.map(u16::from_be), service: raw.service_tag != 0 })
 }
 
 /// What outer headers have in common, as the node's settings say it.

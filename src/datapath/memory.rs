@@ -7,7 +7,7 @@ use super::{
     Adopted, AdoptedService, BackendCounters, BackendRecord, Datapath, DatapathError, FlowOwner,
     LedgerCounters, Link, Membership, OuterSettings, RecordRange, ServiceRecord, Slot,
 };
-use crate::model::{BackendAddress, Encapsulation, Protocol, ServiceAddress};
+use crate::model::{BackendAddress, Egress, Encapsulation, Protocol, ServiceAddress};
 
 /// What was done, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub enum Step {
     RetainFlows,
     /// What outer headers have in common was replaced.
     OuterSettings(OuterSettings),
+    /// How frames leave for an interface was said.
+    Egress(u32, Option<Egress>),
 }
 
 /// The datapath in memory.
@@ -59,6 +61,8 @@ pub struct Memory {
     pub log: Vec<Step>,
     /// Fails the operation after so many more.
     pub fail_after: Option<usize>,
+    /// How frames leave for interfaces that are not devices themselves.
+    pub egress: BTreeMap<u32, Egress>,
     /// What outer headers have in common.
     pub outer: OuterSettings,
     last_service_id: u16,
@@ -79,6 +83,7 @@ impl Memory {
             flows: Vec::new(),
             log: Vec::new(),
             fail_after: None,
+            egress: BTreeMap::new(),
             outer: OuterSettings::from(&Encapsulation::default()),
             last_service_id: 0,
             writes: 0,
@@ -120,6 +125,7 @@ impl Datapath for Memory {
     fn adopt(&self) -> Result<Adopted, DatapathError> {
         let mut adopted = Adopted {
             nat_sources: self.nat_sources.clone(),
+            egress: self.egress.clone(),
             last_service_id: self.last_service_id,
             ..Adopted::default()
         };
@@ -166,6 +172,15 @@ impl Datapath for Memory {
     fn set_last_service_id(&mut self, id: u16) -> Result<(), DatapathError> {
         self.last_service_id = id;
         self.writes += 1;
+        Ok(())
+    }
+
+    fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError> {
+        self.step(Step::Egress(interface, egress))?;
+        match egress {
+            Some(egress) => self.egress.insert(interface, egress),
+            None => self.egress.remove(&interface),
+        };
         Ok(())
     }
 

@@ -30,9 +30,12 @@ pub use pins::{DEFAULT_PINS, Pins};
 pub use records::{BackendRecord, FlowOwner, Link, LinkFlags, Membership, RecordRange, ServiceRecord, Slot};
 pub use sys::RunOutcome;
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
-use crate::model::{BackendAddress, Encapsulation, Protocol, ServiceAddress, SourcePrefix};
+use crate::model::{BackendAddress, Egress, Encapsulation, Protocol, ServiceAddress, SourcePrefix};
 
 /// A service found in pinned maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +63,8 @@ pub struct Adopted {
     pub nat_sources: BTreeSet<(BackendAddress, Protocol)>,
     /// The ID given out last.
     pub last_service_id: u16,
+    /// How frames leave for interfaces that are not devices themselves, by index.
+    pub egress: BTreeMap<u32, Egress>,
 }
 
 /// Packets and bytes sent to one backend.
@@ -128,6 +133,9 @@ pub trait Datapath: Send {
 
     /// Remembers the ID given out last, so that another process goes on from there.
     fn set_last_service_id(&mut self, id: u16) -> Result<(), DatapathError>;
+
+    /// Says how frames leave for an interface; `None`: by itself.
+    fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError>;
 
     /// What outer headers have in common now.
     fn outer_settings(&self) -> OuterSettings;

@@ -71,6 +71,7 @@ plain_data!(
     endpoint_v4,
     endpoint_v6,
     ledger,
+    egress,
     backend_counters
 );
 

@@ -45,7 +45,7 @@ impl<D: Datapath> Engine<D> {
         let started = Instant::now();
         let writes = self.datapath.writes();
         let tables = self.tables_published;
-        let done = self.change_encapsulation().and_then(|()| {
+        let done = self.change_egress().and_then(|()| self.change_encapsulation()).and_then(|()| {
             self.unbind_what_went()?;
             Ok(self.clear_what_went()?)
         });

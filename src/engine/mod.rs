@@ -6,6 +6,7 @@
 
 mod allocate;
 mod apply;
+mod egress;
 mod encapsulation;
 mod goal;
 mod observe;
@@ -24,7 +25,7 @@ use crate::{
     datapath::{Datapath, DatapathError},
     health::{Report, Target},
     model::{
-        BackendAddress, BackendState, Encapsulation, InitialState, NextHop, Service, ServiceAddress,
+        BackendAddress, BackendState, Egress, Encapsulation, InitialState, NextHop, Service, ServiceAddress,
         ServiceName, Verdict,
         status::{InterfaceStatus, Problem},
     },
@@ -93,6 +94,8 @@ pub struct Engine<D> {
     health: BTreeMap<(ServiceAddress, BackendAddress), Health>,
     next_hops: BTreeMap<IpAddr, NextHop>,
     encapsulation: Encapsulation,
+    /// How frames leave for interfaces that are not devices themselves; unknown until told.
+    egress: Option<BTreeMap<u32, Egress>>,
     /// Services whose goal may differ from what is programmed.
     dirty: BTreeSet<ServiceAddress>,
     adopted_services: u32,
@@ -118,6 +121,7 @@ impl<D: Datapath> Engine<D> {
             health: BTreeMap::new(),
             next_hops: BTreeMap::new(),
             encapsulation: Encapsulation::default(),
+            egress: None,
             dirty: BTreeSet::new(),
             adopted_services,
             tables_published: 0,
@@ -227,6 +231,13 @@ impl<D: Datapath> Engine<D> {
         self.next_hops.extend(next_hops.iter().map(|(address, next_hop)| (*address, next_hop.clone())));
     }
 
+    /// Takes how frames leave for interfaces that are not devices themselves. Takes effect with [`Engine::apply`].
+    pub fn set_egress(&mut self, egress: &Option<BTreeMap<u32, Egress>>) {
+        if egress.is_some() {
+            self.egress.clone_from(egress);
+        }
+    }
+
     /// Replaces what outer headers of tunnels are like. Takes effect with [`Engine::apply`].
     pub fn set_encapsulation(&mut self, encapsulation: Encapsulation) {
         if self.encapsulation != encapsulation {
@@ -261,7 +272,10 @@ impl<D: Datapath> Engine<D> {
 
     /// True while something remains to be applied.
     pub fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty() || self.programmed.has_leftovers() || self.outer_settings_differ()
+        !self.dirty.is_empty()
+            || self.programmed.has_leftovers()
+            || self.outer_settings_differ()
+            || self.egress_differs()
     }
 
     /// True where a service translates addresses, so that this node must forward replies.

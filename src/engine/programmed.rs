@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     datapath::{Adopted, AdoptedService, BackendRecord, FlowOwner, Membership, ServiceRecord, Slot},
     maglev::Candidate,
-    model::{BackendAddress, BackendState, Protocol, ServiceAddress},
+    model::{BackendAddress, BackendState, Egress, Protocol, ServiceAddress},
 };
 
 /// A service that packets are led to.
@@ -57,6 +57,8 @@ pub(super) struct Programmed {
     pub(super) retired: BTreeMap<u16, Option<ProgrammedService>>,
     pub(super) nat_sources: BTreeSet<(BackendAddress, Protocol)>,
     pub(super) last_service_id: u16,
+    /// How frames leave for interfaces that are not devices themselves.
+    pub(super) egress: BTreeMap<u32, Egress>,
     /// Numbers of former backends whose records are to be cleared after a grace period, by service.
     pub(super) retired_backends: BTreeSet<(ServiceAddress, u16)>,
     /// Record ranges that services moved away from: first record and number.
@@ -72,6 +74,7 @@ impl Programmed {
             retired: adopted.stray_ids.into_iter().map(|id| (id, None)).collect(),
             nat_sources: adopted.nat_sources,
             last_service_id: adopted.last_service_id,
+            egress: adopted.egress,
             flows_unchecked: true,
             ..Self::default()
         };

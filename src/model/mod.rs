@@ -17,4 +17,4 @@ pub use desired::{
 pub use encapsulation::{Encapsulation, GUE_PORT, SourcePrefix};
 pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, Streak, Verdict};
 pub use names::{InvalidName, ServiceName};
-pub use nexthop::{NextHop, Route, VlanTags};
+pub use nexthop::{Egress, NextHop, Route, VlanTags};

@@ -30,6 +30,15 @@ pub struct VlanTags {
     pub service: bool,
 }
 
+/// How frames leave for an interface that is not a device itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Egress {
+    /// By the device with this index, with these tags.
+    Device(u32, VlanTags),
+    /// Only the kernel can send by it.
+    Kernel,
+}
+
 /// How packets get to an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextHop {

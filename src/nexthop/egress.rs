@@ -7,10 +7,10 @@
 //! So the kind of the device decides: hardware drivers name none, and of the virtual ones veth takes frames. Any other is left
 //! to the kernel, which is slower and always right.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::tables::Link;
-use crate::model::VlanTags;
+use crate::model::{Egress, VlanTags};
 
 /// What kind of device an interface is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,16 +35,19 @@ pub(super) struct Vlan {
     pub below: Option<u32>,
 }
 
-/// How frames leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Egress {
-    /// Index of the device.
-    pub device: u32,
-    pub tags: VlanTags,
+/// The interfaces that are not devices themselves.
+pub(super) fn all(links: &HashMap<u32, Link>) -> BTreeMap<u32, Egress> {
+    let indirect = links.iter().filter(|(_, link)| link.kind != Kind::Device);
+    indirect
+        .map(|(index, _)| {
+            let egress = find(*index, links);
+            (*index, egress.map_or(Egress::Kernel, |(device, tags)| Egress::Device(device, tags)))
+        })
+        .collect()
 }
 
-/// How frames leave by interface `index`; in words, why they cannot from XDP.
-pub(super) fn find(index: u32, links: &HashMap<u32, Link>) -> Result<Egress, String> {
+/// The device that frames leave by for interface `index`, and their tags; in words, why they cannot from XDP.
+pub(super) fn find(index: u32, links: &HashMap<u32, Link>) -> Result<(u32, VlanTags), String> {
     let (mut device, mut seen) = (index, HashSet::new());
     let mut inward = Vec::new();
     loop {
@@ -64,7 +67,7 @@ pub(super) fn find(index: u32, links: &HashMap<u32, Link>) -> Result<Egress, Str
             return Err(format!("interface {} is above itself", link.name));
         }
     }
-    Ok(Egress { device, tags: tags(&inward)? })
+    Ok((device, tags(&inward)?))
 }
 
 /// The tags of VLAN sub-interfaces, the innermost first.
@@ -122,8 +125,16 @@ mod tests {
         links
     }
 
-    fn tagged(device: u32, tci: [u16; 2], service: bool) -> Result<Egress, String> {
-        Ok(Egress { device, tags: VlanTags { tci, service } })
+    fn tagged(device: u32, tci: [u16; 2], service: bool) -> Result<(u32, VlanTags), String> {
+        Ok((device, VlanTags { tci, service }))
+    }
+
+    #[test]
+    fn of_all_interfaces_those_are_told_that_are_no_devices() {
+        let all = all(&links([(10, vlan("eth0.10", 10, true, 1)), (11, vlan("br0.11", 11, false, 2))]));
+        let tags = VlanTags { tci: [10, 0], service: true };
+        let expected = [(2, Egress::Kernel), (10, Egress::Device(1, tags)), (11, Egress::Kernel)];
+        assert_eq!(all, BTreeMap::from(expected));
     }
 
     #[test]

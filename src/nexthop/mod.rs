@@ -29,7 +29,7 @@ use std::{
 
 use tokio::{sync::watch, task::AbortHandle, time::timeout};
 
-use crate::model::NextHop;
+use crate::model::{Egress, NextHop};
 
 use self::{kernel::Kernel, task::Task};
 
@@ -55,6 +55,8 @@ pub struct Snapshot {
     /// Targets whose neighbour has been asked for and has neither answered nor failed to. Their next hop is unresolved,
     /// and that may change any moment.
     pub pending: BTreeSet<IpAddr>,
+    /// How frames leave for interfaces that are not devices themselves, by index. `None`: not looked up yet.
+    pub egress: Option<BTreeMap<u32, Egress>>,
 }
 
 /// Keeps the next hops of a set of addresses current until it is dropped.

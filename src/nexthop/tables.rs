@@ -9,7 +9,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::egress::{self, Kind};
-use crate::model::{NextHop, Route};
+use crate::model::{Egress, NextHop, Route};
 
 /// An Ethernet address.
 pub(super) type Mac = [u8; 6];
@@ -190,6 +190,11 @@ impl Tables {
         self.neighbours.retain(|neighbour, entry| known(entry) || wanted(neighbour));
     }
 
+    /// How frames leave for the interfaces that are not devices themselves.
+    pub fn egress(&self) -> BTreeMap<u32, Egress> {
+        egress::all(&self.links)
+    }
+
     /// The neighbours that targets are reached by, and what each needs.
     pub fn needs(&self) -> HashMap<Neighbour, Option<Need>> {
         let neighbours = self.paths.values().filter_map(|path| match path {
@@ -245,8 +250,8 @@ impl Tables {
         let found = egress.as_ref().ok();
         let route = Route {
             interface,
-            device: found.map_or(interface, |egress| egress.device),
-            tags: found.map(|egress| egress.tags).unwrap_or_default(),
+            device: found.map_or(interface, |(device, _)| *device),
+            tags: found.map(|(_, tags)| *tags).unwrap_or_default(),
             interface_name: link.name.clone(),
             source_mac: link.mac.unwrap_or_default(),
             mtu: mtu.map_or(link.mtu, |mtu| mtu.min(link.mtu)),

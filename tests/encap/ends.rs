@@ -187,3 +187,49 @@ fn by_a_bridge_the_kernel_sends_and_the_status_says_why() {
     assert!(status.ledger.reasons["forward-handoff"] > 0);
     assert_eq!(status.ledger.dropped, 0, "{:?}", status.ledger);
 }
+
+#[test]
+fn replies_to_a_client_behind_a_bridge_are_sent_by_the_kernel() {
+    let lab = Lab::new(1);
+    let (lb, backend) = (&lab.lb, &lab.backends[0]);
+    lb.command("ip link add br0 type bridge");
+    lb.command("ip address flush dev client");
+    lb.command("ip link set client master br0");
+    lb.command("ip link set br0 up");
+    lb.command("ip address add 192.0.2.1/24 dev br0");
+    lb.command("ip address add 2001:db8:c::1/64 dev br0 nodad");
+    let _server = backend.serve(80);
+    let services = [
+        Scene { mode: Mode::Nat, address: "203.0.113.10:80".parse().unwrap(), backend: backend.ipv4.into() },
+        Scene {
+            mode: Mode::Nat,
+            address: "[2001:db8:ffff::10]:80".parse().unwrap(),
+            backend: backend.ipv6.into(),
+        },
+    ];
+    let configuration = configuration(&services, "{}");
+    let configuration = configuration.replace("[{ name: client }]", "[{ name: client }, { name: backend1 }]");
+    let mut daemon = Daemon::start(&lab, &configuration);
+    for service in &services {
+        let answer = lab.client.fetch(service.address, 10 * SECOND).unwrap();
+        assert_eq!(answer.addressed_as, (service.backend, 80).into());
+        assert!(lab.client.ask(service.address, 10 * SECOND).is_ok());
+    }
+    let ledger = daemon.status().ledger;
+    assert!(ledger.reasons["forward-reply-handoff"] >= 4, "{ledger:?}");
+    assert_eq!(ledger.dropped, 0, "{ledger:?}");
+    daemon.restart();
+    assert_eq!(daemon.status().publication.writes, 0);
+}
+
+#[test]
+fn an_interface_that_cannot_run_programs_is_refused_with_what_to_name_in_its_place() {
+    let lab = Lab::new(1);
+    lab.lb.command("ip link add br0 type bridge");
+    lab.lb.command("ip link set backend1 master br0");
+    let mut daemon = Daemon::prepare(&lab, "interfaces: [{ name: br0 }]");
+    daemon.spawn();
+    assert!(!daemon.await_end().success());
+    let log = daemon.log();
+    assert!(log.contains("it is a bridge: name what packets come in by in its place, backend1;"), "{log}");
+}

@@ -157,12 +157,19 @@ impl Node {
                 Verdict::untouched(Reason::DropTooBig, frame)
             }
             Route::Resolved { interface, source_mac, destination_mac, .. } => {
-                set_macs(&mut translated, destination_mac, source_mac);
+                let kind = view::word(&translated, view.link - 2).to_be_bytes();
+                // Interfaces of the tests are devices: the tags that the reply came with are those of another way.
+                let macs = [destination_mac, source_mac].concat();
+                let translated = [&macs, &kind[..], &translated[view.link..]].concat();
                 transmit(translated, interface, ingress, Reason::ForwardReplyTx, Reason::ForwardReplyRedirect)
             }
             Route::NoNeighbour { interface, .. } => Verdict {
                 metadata: Some(Handoff { ingress, interface, next_hop: None }),
-                ..Verdict::new(Reason::ForwardReplyHandoff, Action::Pass, translated)
+                ..Verdict::new(
+                    Reason::ForwardReplyHandoff,
+                    Action::Pass,
+                    [&translated[..12], &translated[view.link - 2..]].concat(),
+                )
             },
             Route::NotForwarded => Verdict::untouched(Reason::DropReplyNoRoute, frame),
             Route::ForwardingDisabled => Verdict::untouched(Reason::DropForwardingDisabled, frame),
