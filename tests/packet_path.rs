@@ -65,6 +65,8 @@ fn prepare() -> (Node, Kernel, Interfaces) {
     let interfaces = Interfaces { ingress: index("backend1"), other: index("backend2") };
     let mut node = network::node(&interfaces);
     network::add_routes(&lab, &mut node, &interfaces);
+    // The model's clock stands still, so no flow may die in the kernel, however long the test takes.
+    node.flows.lifetime.fill(60_000);
     let kernel = Kernel::load(&node);
     // Interfaces and routes stay in the namespace of this thread.
     std::mem::forget(lab);
@@ -113,6 +115,7 @@ fn ipv6(address: SocketAddr) -> Ipv6Addr {
     }
 }
 
+/// `TIDEGATE_TEST_FRAMES` makes the tests look longer.
 fn frames() -> usize {
     std::env::var("TIDEGATE_TEST_FRAMES").map_or(FRAMES, |number| number.parse().unwrap())
 }
