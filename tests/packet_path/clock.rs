@@ -33,7 +33,7 @@ fn is_translated_after_a_shift_of(ticks: i16) -> bool {
     kernel.xdp_lb(&segment(CLIENT, SERVICE, tcp_flags::SYN), 1);
     kernel.shift_flow_ticks(ticks);
     kernel.xdp_lb(&segment(BACKEND, CLIENT, tcp_flags::SYN | tcp_flags::ACK), 1);
-    kernel.ledger(0).packets.get(&Reason::PassNotAReply).is_none()
+    !kernel.ledger(0).packets.contains_key(&Reason::PassNotAReply)
 }
 
 /// Ticks.
