@@ -7,3 +7,5 @@ mod config;
 #[allow(dead_code, unused_imports, reason = "a toolbox: no single test needs all of it")]
 mod harness;
 mod packet_path;
+mod torn_tables;
+mod verifier;
