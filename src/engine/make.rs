@@ -50,6 +50,7 @@ impl<D: Datapath> Engine<D> {
         if let Some(begun) = self.programmed.unfinished.get_mut(&service.address) {
             if begun.record.slots == slots && begun.record.range.limit == needed {
                 begun.record.mode = service.mode;
+                self.programmed.nat_sources_unchecked = true;
                 return Ok(Ok(()));
             }
             if let Some(begun) = self.programmed.unfinished.remove(&service.address) {
