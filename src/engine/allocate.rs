@@ -166,7 +166,8 @@ mod tests {
     fn what_is_not_wholly_free_cannot_be_claimed() {
         let mut free = FreeRecords::new(100);
         assert!(free.claim(10, 10));
-        for (first, records) in [(10, 10), (5, 6), (19, 1), (90, 11), (100, 1), (u32::MAX, u32::MAX), (50, 0)] {
+        for (first, records) in [(10, 10), (5, 6), (19, 1), (90, 11), (100, 1), (u32::MAX, u32::MAX), (50, 0)]
+        {
             assert!(!free.claim(first, records), "{first} and {records}");
         }
         free.release(10, 10);

@@ -105,7 +105,10 @@ impl<D: Datapath> Engine<D> {
     }
 
     /// Changes what there is and adds what is new, up to where packets use it. Returns what there was no room for.
-    fn change_services(&mut self, addresses: &BTreeSet<ServiceAddress>) -> Result<Vec<Refusal>, DatapathError> {
+    fn change_services(
+        &mut self,
+        addresses: &BTreeSet<ServiceAddress>,
+    ) -> Result<Vec<Refusal>, DatapathError> {
         let wanted: Vec<Service> =
             addresses.iter().filter_map(|address| self.desired.get(address)).cloned().collect();
         let mut refused = Vec::new();

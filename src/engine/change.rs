@@ -34,7 +34,9 @@ impl<D: Datapath> Engine<D> {
         let health = self.health.get(&service.name);
         let mut backends = BTreeMap::new();
         for backend in &service.backends {
-            let Some(number) = numbers.get(&backend.address).copied().or_else(|| free.next()) else { continue };
+            let Some(number) = numbers.get(&backend.address).copied().or_else(|| free.next()) else {
+                continue;
+            };
             let state = health.map_or(BackendState::Down, |health| health.state(backend.address));
             let next_hop = self.next_hops.get(&backend.address.address);
             backends.insert(number, goal::backend_record(service, backend, state, next_hop));

@@ -47,11 +47,16 @@ impl<D: Datapath> Engine<D> {
         let mut backends = HashMap::with_capacity(service.backends.len());
         let kept = self.health.get(&service.name);
         let renamed = self.desired.get(&service.address).and_then(|former| self.health.get(&former.name));
-        let pinned =
-            self.programmed.services.get(&service.address).map(|service| service.states()).unwrap_or_default();
+        let pinned = self
+            .programmed
+            .services
+            .get(&service.address)
+            .map(|service| service.states())
+            .unwrap_or_default();
         for backend in &service.backends {
             let address = backend.address;
-            let found = || pinned.get(&address).map(|&state| Health { state, last_failure: None, known: true });
+            let found =
+                || pinned.get(&address).map(|&state| Health { state, last_failure: None, known: true });
             let health = if service.health.probe.is_none() {
                 Health { state: BackendState::Up, last_failure: None, known: true }
             } else {

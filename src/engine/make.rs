@@ -2,7 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Engine, EngineError, apply::{Publication, Subject}, goal, programmed::ProgrammedService};
+use super::{
+    Engine, EngineError,
+    apply::{Publication, Subject},
+    goal,
+    programmed::ProgrammedService,
+};
 use crate::{
     datapath::{Datapath, DatapathError, ServiceRecord},
     maglev,
@@ -72,13 +77,8 @@ impl<D: Datapath> Engine<D> {
         }
         self.programmed.ids.give_out(id);
         let record = ServiceRecord { address: service.address, mode: service.mode, slots, range };
-        let begun = ProgrammedService {
-            id,
-            record,
-            table: Vec::new(),
-            backends: BTreeMap::new(),
-            built_for: None,
-        };
+        let begun =
+            ProgrammedService { id, record, table: Vec::new(), backends: BTreeMap::new(), built_for: None };
         /* Before anything is written: should a step fail, this says what is to be cleared or used again. */
         self.programmed.unfinished.insert(service.address, begun);
         Ok(Ok(()))

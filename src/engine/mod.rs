@@ -121,8 +121,7 @@ impl<D: Datapath> Engine<D> {
     /// Where the datapath cannot be read.
     pub fn adopt(datapath: D) -> Result<Self, EngineError> {
         let adopted = datapath.adopt()?;
-        let programmed =
-            Programmed::from_adopted(adopted, datapath.max_services(), datapath.max_records());
+        let programmed = Programmed::from_adopted(adopted, datapath.max_services(), datapath.max_records());
         let adopted_services = programmed.services.len() as u32;
         Ok(Self {
             datapath,

@@ -165,8 +165,7 @@ impl Programmed {
 
     /// Retired backends of a service that is itself retired go with it.
     pub(super) fn forget_retired_backends(&mut self, address: ServiceAddress) {
-        let gone: Vec<_> =
-            self.retired_backends.range((address, 0)..=(address, u16::MAX)).copied().collect();
+        let gone: Vec<_> = self.retired_backends.range((address, 0)..=(address, u16::MAX)).copied().collect();
         for entry in gone {
             self.retired_backends.remove(&entry);
         }

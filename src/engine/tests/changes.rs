@@ -150,8 +150,10 @@ fn a_service_that_was_moved_to_another_mode_with_other_backends_follows() {
 fn ipv6_services_and_backends_are_written_as_such() {
     let mut world = World::new();
     let mut six = service(1, &[]);
-    six.backends =
-        vec![Backend { address: BackendAddress { address: "2001:db8::7".parse().unwrap(), port: 80 }, weight: 1 }];
+    six.backends = vec![Backend {
+        address: BackendAddress { address: "2001:db8::7".parse().unwrap(), port: 80 },
+        weight: 1,
+    }];
     world.desire_and_apply(&[six.clone()]);
     let record = world.record(1, six.backends[0].address).unwrap();
     assert!(record.link.ipv6 && record.source.is_ipv6() && !record.inner_ipv6);

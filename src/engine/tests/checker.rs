@@ -197,7 +197,8 @@ impl Checker {
         let former = memory.services[&id].range;
         let flows = memory.flows.iter().filter(|owner| owner.service == id).map(|owner| owner.backend);
         for number in self.numbers[&id].iter().copied().chain(flows) {
-            let record = |range: RecordRange| range.record(number).and_then(|index| memory.backends.get(&index));
+            let record =
+                |range: RecordRange| range.record(number).and_then(|index| memory.backends.get(&index));
             assert_eq!(record(range), record(former), "service {id} moves and loses backend {number}");
         }
     }
@@ -212,7 +213,10 @@ impl Checker {
             assert!(!trusted, "record {record} is rewritten while packets may be sent by it: {reachable:?}");
             return;
         }
-        assert_eq!(reachable, None, "record {record} becomes another's ({backend:?}) while packets may use it");
+        assert_eq!(
+            reachable, None,
+            "record {record} becomes another's ({backend:?}) while packets may use it"
+        );
         let leads_here = |owner: &&FlowOwner| {
             memory.services.get(&owner.service).and_then(|service| service.range.record(owner.backend))
                 == Some(record)
@@ -236,8 +240,13 @@ impl Checker {
         let service = memory.services.get(&id).expect("a service record before its table");
         for &number in numbers {
             let record = service.range.record(number).and_then(|index| memory.backends.get(&index));
-            let record = record.unwrap_or_else(|| panic!("table {id} leads to {number}, which is not written"));
-            assert_ne!(record.link.state, Membership::Unused, "table {id} leads to {number}, which is unused");
+            let record =
+                record.unwrap_or_else(|| panic!("table {id} leads to {number}, which is not written"));
+            assert_ne!(
+                record.link.state,
+                Membership::Unused,
+                "table {id} leads to {number}, which is unused"
+            );
         }
         for number in 1..service.range.limit as u16 {
             let record = service.range.record(number).and_then(|index| memory.backends.get(&index));
@@ -289,7 +298,9 @@ impl Checker {
     fn check_down(&mut self, memory: &Memory, address: ServiceAddress, id: u16) {
         let range = memory.services[&id].range;
         for number in 1..range.limit as u16 {
-            let Some(record) = range.record(number).and_then(|index| memory.backends.get(&index)) else { continue };
+            let Some(record) = range.record(number).and_then(|index| memory.backends.get(&index)) else {
+                continue;
+            };
             let backend = (address, record.address);
             if !self.down.contains(&backend) {
                 continue;

@@ -138,7 +138,12 @@ fn reports_of_strangers_are_ignored() {
     world.desire_and_apply(&[probed(service(1, &[1]))]);
     for (service, number) in [("s2", 1), ("s1", 2)] {
         let verdict = Some(Verdict::Up);
-        world.engine.report(Report { service: name(service), backend: backend(number), verdict, last_failure: None });
+        world.engine.report(Report {
+            service: name(service),
+            backend: backend(number),
+            verdict,
+            last_failure: None,
+        });
     }
     assert!(!world.engine.is_dirty());
 }

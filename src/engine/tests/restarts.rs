@@ -60,8 +60,8 @@ fn a_restart_keeps_what_health_checks_found() {
 
 #[test]
 fn no_id_is_captured_over_restarts() {
-    let [a, b, c] =
-        [(1, [1, 2]), (2, [3, 4]), (3, [5, 6])].map(|(n, backends)| in_mode(service(n, &backends), Mode::Nat));
+    let [a, b, c] = [(1, [1, 2]), (2, [3, 4]), (3, [5, 6])]
+        .map(|(n, backends)| in_mode(service(n, &backends), Mode::Nat));
     let mut world = World::new();
     world.desire_and_apply(&[a.clone(), b.clone()]);
     let (id_a, id_b) = (world.id(1), world.id(2));

@@ -16,7 +16,8 @@ fn services(count: u16, backends: u8) -> Vec<Service> {
             service.address.port = number + 1;
             service.health = crate::model::HealthCheck::default();
             let address = |last: u8| BackendAddress { address: [198, 18 + high, low, last].into(), port: 80 };
-            service.backends = (0..backends).map(|last| Backend { address: address(last), weight: 1 }).collect();
+            service.backends =
+                (0..backends).map(|last| Backend { address: address(last), weight: 1 }).collect();
             service.max_backends = 1;
             service
         })

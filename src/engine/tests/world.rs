@@ -194,7 +194,8 @@ impl World {
 
     /// The backends that the slots of a service lead to.
     pub fn led_to(&self, service: u8) -> BTreeSet<BackendAddress> {
-        let Some(table) = self.memory().bindings.get(&vip(service)).and_then(|id| self.memory().tables.get(id))
+        let Some(table) =
+            self.memory().bindings.get(&vip(service)).and_then(|id| self.memory().tables.get(id))
         else {
             return BTreeSet::new();
         };
@@ -262,10 +263,8 @@ impl Picture {
                     owners.insert((*id, number));
                 }
             }
-            services.insert(
-                address,
-                PictureOfService { mode: service.mode, table: leads.collect(), backends },
-            );
+            services
+                .insert(address, PictureOfService { mode: service.mode, table: leads.collect(), backends });
         }
         assert_eq!(memory.services.len(), services.len(), "services that nothing leads to");
         assert_eq!(memory.tables.len(), services.len(), "tables that nothing leads to");
