@@ -1,11 +1,11 @@
 //! How frames leave for interfaces that are not devices themselves, told to the packet path for replies.
 
-use super::{Engine, EngineError};
-use crate::datapath::Datapath;
+use super::Engine;
+use crate::datapath::{Datapath, DatapathError};
 
 impl<D: Datapath> Engine<D> {
     /// Writes what differs, new interfaces first.
-    pub(super) fn change_egress(&mut self) -> Result<(), EngineError> {
+    pub(super) fn change_egress(&mut self) -> Result<(), DatapathError> {
         let Some(wanted) = &self.egress else { return Ok(()) };
         for (&interface, &egress) in wanted {
             if self.programmed.egress.get(&interface) != Some(&egress) {

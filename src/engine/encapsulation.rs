@@ -1,26 +1,30 @@
 //! What outer headers of all tunnels have in common, changed together with the records that depend on it.
 
-use super::{Engine, EngineError};
-use crate::datapath::{Datapath, OuterSettings};
+use super::Engine;
+use crate::datapath::{Datapath, DatapathError, OuterSettings};
 
 impl<D: Datapath> Engine<D> {
-    /// Changes what outer headers have in common, and with it the services. An outer source is joined from the record and
-    /// the spread, so there is no spread while records may have ones where the spread does.
-    pub(super) fn change_encapsulation(&mut self) -> Result<(), EngineError> {
+    /// Before records change. An outer source is joined from the record and the spread, so there is no spread while records
+    /// may have ones where the spread does.
+    pub(super) fn begin_encapsulation(&mut self) -> Result<(), DatapathError> {
         let wanted = OuterSettings::from(&self.encapsulation);
         let present = self.datapath.outer_settings();
         let same_spread = present == OuterSettings { gue_port: present.gue_port, ..wanted };
         let meanwhile = if same_spread { wanted } else { wanted.without_spread() };
-        if present != meanwhile {
-            self.datapath.set_outer_settings(meanwhile)?;
-            self.datapath.grace_period()?;
+        if present == meanwhile {
+            return Ok(());
         }
-        self.change_services()?;
-        if meanwhile != wanted {
-            self.datapath.grace_period()?;
-            self.datapath.set_outer_settings(wanted)?;
+        self.datapath.set_outer_settings(meanwhile)?;
+        self.datapath.grace_period()
+    }
+
+    /// When all records are as they should be.
+    pub(super) fn finish_encapsulation(&mut self) -> Result<(), DatapathError> {
+        if !self.outer_settings_differ() {
+            return Ok(());
         }
-        Ok(())
+        self.datapath.grace_period()?;
+        self.datapath.set_outer_settings(OuterSettings::from(&self.encapsulation))
     }
 
     /// True where what outer headers have in common is not yet as it should be.
