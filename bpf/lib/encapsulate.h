@@ -118,7 +118,8 @@ static __always_inline void outer_ipv6(struct ipv6hdr *ip, const struct packet *
 {
 	__be32 *source = ip->saddr.in6_u.u6_addr32;
 
-	*(__be32 *)ip = bpf_htonl(6U << 28 | (__u32)inner->traffic_class << 20 | ((__u32)(hash >> ENTROPY_SHIFT) & 0xfffff));
+	*(__be32 *)ip =
+		bpf_htonl(6U << 28 | (__u32)inner->traffic_class << 20 | ((__u32)(hash >> ENTROPY_SHIFT) & 0xfffff));
 	ip->payload_len = bpf_htons(packet->ip_length + shim);
 	ip->nexthdr = outer_protocol(backend->mode, packet->family);
 	ip->hop_limit = OUTER_TTL;
