@@ -32,8 +32,7 @@ enum ledger_reason {
 	PASS_NOT_TUNNELLED = 22,    /* not IP in IP, GRE or GUE */
 	PASS_OUTER_NOT_LOCAL = 23,  /* tunnelled, to an address that is not this host's */
 	PASS_EXTENSION_HEADER = 24, /* IPv6 extension headers: too many, too deep, or with a way-point */
-	PASS_OUTER_CHECKSUM =
-		27, /* tunnelled, but a checksum of the outer headers is wrong; the kernel drops and counts it */
+	PASS_OUTER_CHECKSUM = 27,   /* tunnelled, but a checksum of the outer headers is wrong */
 
 	/* Dropped. */
 	DROP_BAD_LENGTH = 32,	       /* for a service, but its lengths exceed the frame or contradict each other */
