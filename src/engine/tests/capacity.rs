@@ -88,6 +88,9 @@ fn a_mode_that_cannot_be_changed_for_want_of_room_leaves_a_service_that_follows_
     world.desire(&[probed(in_mode(service(1, &[3]), Mode::Dsr))]);
     world.engine.apply().unwrap_err();
     assert_eq!(world.led_to(1), [backend(2)].into(), "better than nothing");
+    world.desire(&[in_mode(service(1, &[]), Mode::Dsr)]);
+    world.engine.apply().unwrap_err();
+    assert_eq!(world.led_to(1), [].into(), "nothing was asked for");
     world.desire_and_apply(&[probed(service(1, &[2]))]);
     world.assert_as_new();
 }
