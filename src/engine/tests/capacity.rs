@@ -44,6 +44,7 @@ fn records_run_out_before_ids() {
     assert!(error.contains("the 5 backend records of service s2 in the 8 of the pinned maps"), "{error}");
     assert_eq!(world.led_to(1), [backend(1)].into());
     world.desire_and_apply(&[service(3, &[3])]);
+    assert_eq!(world.id(3), 2, "those that found no records took no ID");
     world.assert_as_new();
 }
 
