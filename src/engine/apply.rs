@@ -149,7 +149,7 @@ impl<D: Datapath> Engine<D> {
     }
 
     /// What can be made of the service that runs while there is no room to replace it: it follows the health and the weights of
-    /// the backends that both have.
+    /// the backends that both have. Where they have none in common it goes on as it is.
     fn as_it_runs(&self, service: &Service) -> Option<Service> {
         let running = self.programmed.services.get(&service.address)?;
         let states = running.states();
@@ -160,7 +160,8 @@ impl<D: Datapath> Engine<D> {
             .copied()
             .collect();
         let mode = running.record.mode;
-        (!backends.is_empty()).then(|| Service { mode, backends, ..service.clone() })
+        let serves = !backends.is_empty() || service.backends.is_empty();
+        serves.then(|| Service { mode, backends, ..service.clone() })
     }
 
     fn publish_and_bind(&mut self, publication: Publication) -> Result<(), DatapathError> {

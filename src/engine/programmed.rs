@@ -25,11 +25,9 @@ pub(super) struct ProgrammedService {
 }
 
 impl ProgrammedService {
-    /// The numbers of the backends, members or not. Of several records of one address a member's counts.
+    /// The numbers of the backends, members or not.
     pub(super) fn numbers(&self) -> HashMap<BackendAddress, u16> {
-        let (members, unused): (Vec<_>, Vec<_>) =
-            self.backends.iter().partition(|(_, record)| is_member(record));
-        unused.into_iter().chain(members).map(|(&number, record)| (record.address, number)).collect()
+        self.backends.iter().map(|(&number, record)| (record.address, number)).collect()
     }
 
     /// The states of the backends that are members.

@@ -217,7 +217,11 @@ impl World {
     pub fn assert_as_new(&mut self) {
         let mut fresh = World::new();
         fresh.next_hops = self.next_hops.clone();
-        fresh.desire(&self.desired.clone());
+        /* In another order, as another node may have it. */
+        let mut desired = self.desired.clone();
+        desired.reverse();
+        desired.iter_mut().for_each(|service| service.backends.reverse());
+        fresh.desire(&desired);
         for ((service, backend), state) in &self.prober {
             fresh.probe(service.as_str(), *backend, *state);
         }
