@@ -149,7 +149,7 @@ impl Node {
             return Verdict::untouched(Reason::DropTtlExpired, frame);
         }
         let mut translated = frame.to_vec();
-        translate(&mut translated, view, End::Source, self.services[&flow.service].address);
+        translate(&mut translated, view, End::Source, self.services[&flow.service].address, 1);
         match self.routes.get(&view.destination.ip()).copied().unwrap_or(Route::NotForwarded) {
             Route::Resolved { mtu, .. } | Route::NoNeighbour { mtu, .. }
                 if view.ip_length > usize::from(mtu) =>
@@ -197,7 +197,7 @@ impl Node {
             if is_ttl_used_up(&frame, view) {
                 return Verdict::untouched(Reason::DropTtlExpired, &frame);
             }
-            translate(&mut frame, view, End::Destination, backend.address);
+            translate(&mut frame, view, End::Destination, backend.address, 1);
         }
         if is_local {
             return Verdict::new(Reason::ForwardLocal, Action::Pass, frame);
