@@ -66,6 +66,7 @@ plain_data!(
     node_settings,
     endpoint_v4,
     endpoint_v6,
+    port_ranges,
     ledger,
     backend_counters
 );

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     datapath::{BackendRecord, Datapath, DatapathError, Link, Membership, RecordRange, ServiceRecord, Slot},
     maglev,
-    model::{BackendState, Service, ServiceAddress, backend_records},
+    model::{BackendState, RANGES_PER_ADDRESS, Service, ServiceAddress, backend_records},
 };
 
 /// A service that is being put in the place of nothing, or of one that cannot be changed into it.
@@ -106,6 +106,7 @@ impl<D: Datapath> Engine<D> {
     /// Changes the backends of a service that packets use. Returns its new table, where that differs.
     fn change_backends(&mut self, service: &Service) -> Result<Option<(u16, Vec<Slot>)>, EngineError> {
         self.make_room(service)?;
+        self.change_policy(service)?;
         let Some(old) = self.programmed.services.get(&service.address) else { return Ok(None) };
         let goal = self.goal(service, Some(old));
         self.mark_down(service.address, &goal)?;
@@ -120,6 +121,18 @@ impl<D: Datapath> Engine<D> {
         let table = goal::table(programmed.record.slots, &goal.candidates);
         programmed.built_for = Some(goal.candidates);
         Ok((table != programmed.table).then_some((programmed.id, table)))
+    }
+
+    /// Changes how a service's packets are treated, where that is another than before.
+    fn change_policy(&mut self, service: &Service) -> Result<(), DatapathError> {
+        let Some(programmed) = self.programmed.services.get_mut(&service.address) else { return Ok(()) };
+        if programmed.record.hash == service.hash {
+            return Ok(());
+        }
+        let record = ServiceRecord { hash: service.hash, ..programmed.record.clone() };
+        self.datapath.write_policy(programmed.id, &record)?;
+        programmed.record = record;
+        Ok(())
     }
 
     /// What the service should be, keeping the numbers that `old` gave its backends.
@@ -231,7 +244,13 @@ impl<D: Datapath> Engine<D> {
         let slots = maglev::table_size(service.max_backends);
         let programmed = ProgrammedService {
             id,
-            record: ServiceRecord { address: service.address, mode: service.mode, slots, range },
+            record: ServiceRecord {
+                address: service.address,
+                mode: service.mode,
+                hash: service.hash,
+                slots,
+                range,
+            },
             table: goal::table(slots, &goal.candidates),
             backends: goal.backends,
             built_for: Some(goal.candidates),
@@ -296,6 +315,7 @@ impl<D: Datapath> Engine<D> {
 
     fn bind(&mut self, new: NewService) -> Result<(), DatapathError> {
         let id = new.programmed.id;
+        self.make_room_for_range(new.address)?;
         self.datapath.bind(new.address, id)?;
         self.programmed.retired.remove(&id);
         self.programmed.stray_addresses.remove(&new.address);
@@ -303,6 +323,36 @@ impl<D: Datapath> Engine<D> {
         if let Some(replaced) = replaced {
             self.forget_retired_backends(new.address);
             self.programmed.retired.insert(replaced.id, Some(replaced));
+        }
+        Ok(())
+    }
+
+    /// Ranges of ports that went make room for a new one at once where there is none left; their packets are for no service
+    /// until then, which is microseconds. Else they stay until the new ones are bound.
+    fn make_room_for_range(&mut self, new: ServiceAddress) -> Result<(), DatapathError> {
+        let shares_line = |other: &&ServiceAddress| {
+            other.ports.is_range() && ServiceAddress { ports: new.ports, ..**other } == new
+        };
+        let known = self.programmed.services.keys().chain(&self.programmed.stray_addresses);
+        let line: BTreeSet<ServiceAddress> = known.filter(shares_line).copied().collect();
+        if !new.ports.is_range() || line.contains(&new) || line.len() < RANGES_PER_ADDRESS {
+            return Ok(());
+        }
+        for address in line {
+            if !self.desired.contains_key(&address) {
+                self.unbind(address)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a service, or a key that leads to none.
+    fn unbind(&mut self, address: ServiceAddress) -> Result<(), DatapathError> {
+        self.datapath.unbind(address)?;
+        self.programmed.stray_addresses.remove(&address);
+        if let Some(service) = self.programmed.services.remove(&address) {
+            self.forget_retired_backends(address);
+            self.programmed.retired.insert(service.id, Some(service));
         }
         Ok(())
     }
@@ -320,16 +370,8 @@ impl<D: Datapath> Engine<D> {
             .filter(|address| !self.desired.contains_key(address))
             .copied()
             .collect();
-        for address in gone {
-            self.datapath.unbind(address)?;
-            self.forget_retired_backends(address);
-            if let Some(service) = self.programmed.services.remove(&address) {
-                self.programmed.retired.insert(service.id, Some(service));
-            }
-        }
-        for address in self.programmed.stray_addresses.clone() {
-            self.datapath.unbind(address)?;
-            self.programmed.stray_addresses.remove(&address);
+        for address in gone.into_iter().chain(self.programmed.stray_addresses.clone()) {
+            self.unbind(address)?;
         }
         for (address, number) in self.programmed.retired_backends.clone() {
             self.mark_unused(address, number)?;

@@ -74,7 +74,7 @@ fn ports_stand_with_the_address_or_apart() {
         "address: 2001:db8::10\nport: 80",
     ] {
         let desired = good(&with_service(&format!("name: web\nprotocol: tcp\nmode: nat\n{text}")));
-        assert_eq!(desired.services[0].address.port, 80, "{text}");
+        assert_eq!(desired.services[0].address.ports.as_single(), Some(80), "{text}");
     }
 }
 
