@@ -7,3 +7,4 @@ mod config;
 #[allow(dead_code, unused_imports, reason = "a toolbox: no single test needs all of it")]
 mod harness;
 mod packet_path;
+mod shape;
