@@ -86,6 +86,9 @@ impl<D: Datapath> Engine<D> {
         for (&number, record) in &old.backends {
             let Some(index) = range.record(number) else { continue };
             self.datapath.write_backend(index, Some(record))?;
+            if let Some(former) = old.record.range.record(number) {
+                self.datapath.copy_backend_counters(former, index)?;
+            }
         }
         self.datapath.move_service(old.id, range)?;
         let former = std::mem::replace(&mut old.record.range, range);
@@ -143,6 +146,10 @@ impl<D: Datapath> Engine<D> {
             if !old.differs_only_in_link(wanted) {
                 link = old.link;
                 link.flags.resolved = false;
+                if old.source != wanted.source {
+                    /* Tunnels would read it while it changes; without an interface their packets are dropped. */
+                    link.interface = 0;
+                }
                 rewrites.push(Rewrite { service: address, number, record: wanted.clone() });
             }
             if link != old.link {

@@ -12,8 +12,8 @@ mod ports;
 pub mod status;
 
 pub use desired::{
-    ApiSocket, AttachMode, Backend, BackendAddress, Capacity, Desired, Interface, Mode, Protocol, Service,
-    ServiceAddress, backend_records,
+    ApiSocket, AttachMode, Backend, BackendAddress, Capacity, DEFAULT_SOCKET, Desired, Interface, Mode,
+    Protocol, Service, ServiceAddress, backend_records,
 };
 pub use hash::HashMode;
 pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, Streak, Verdict};

@@ -60,6 +60,10 @@ impl Datapath for Watched {
         self.run(Operation::MoveService(id, range), |memory| memory.move_service(id, range))
     }
 
+    fn copy_backend_counters(&mut self, from: u32, to: u32) -> Result<(), DatapathError> {
+        self.memory.copy_backend_counters(from, to)
+    }
+
     fn clear_service(&mut self, id: u16) -> Result<(), DatapathError> {
         self.run(Operation::ClearService(id), |memory| memory.clear_service(id))
     }
