@@ -26,7 +26,8 @@ static __always_inline __u64 hash_round(__u64 state, __u64 word, __u64 multiplie
 /* Hash of the 5-tuple with a fixed seed. The upper half is the better mixed one. */
 static __always_inline __u64 hash_five_tuple(const struct packet *packet)
 {
-	__u64 ports = (__u64)packet->source_port << 32 | (__u64)packet->destination_port << 16 | packet->protocol;
+	/* Clients choose ports in sequence. A product carries upwards only, so the source port has to stand at the bottom. */
+	__u64 ports = (__u64)packet->protocol << 32 | (__u64)packet->destination_port << 16 | packet->source_port;
 	__u64 hash;
 
 	if (packet->family == FAMILY_IPV4) {

@@ -56,6 +56,7 @@ impl<D: Datapath> Engine<D> {
             if begun.record.slots == slots && begun.record.range.limit == needed {
                 begun.record.mode = service.mode;
                 begun.record.hash = service.hash;
+                self.programmed.nat_sources_unchecked = true;
                 return Ok(Ok(()));
             }
             if let Some(begun) = self.programmed.unfinished.remove(&service.address) {

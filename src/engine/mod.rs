@@ -207,8 +207,12 @@ impl<D: Datapath> Engine<D> {
     /// # Errors
     /// Where the flow table cannot be read or written.
     pub fn sweep_flows(&mut self) -> Result<u64, EngineError> {
+        Ok(self.remove_flows()?)
+    }
+
+    fn remove_flows(&mut self) -> Result<u64, DatapathError> {
         let owners = self.programmed.flow_owners();
-        Ok(self.datapath.retain_flows(&|owner| owners.contains(&owner))?)
+        self.datapath.retain_flows(&|owner| owners.contains(owner))
     }
 
     /// True while something remains to be applied.

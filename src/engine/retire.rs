@@ -25,15 +25,9 @@ impl<D: Datapath> Engine<D> {
             return Ok(());
         }
         if !self.clear_what_went()? {
-            self.sweep_flows()?;
+            self.remove_flows()?;
         }
         self.programmed.just_adopted = false;
-        Ok(())
-    }
-
-    fn sweep_flows(&mut self) -> Result<(), DatapathError> {
-        let owners = self.programmed.flow_owners();
-        self.datapath.retain_flows(&|owner| owners.contains(owner))?;
         Ok(())
     }
 
@@ -120,7 +114,7 @@ impl<D: Datapath> Engine<D> {
             return Ok(false);
         }
         self.datapath.grace_period()?;
-        self.sweep_flows()?;
+        self.remove_flows()?;
         self.clear_retired_backends()?;
         self.clear_records()?;
         self.clear_retired_services()?;

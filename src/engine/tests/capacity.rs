@@ -38,10 +38,10 @@ fn a_full_node_can_be_given_other_services() {
 
 #[test]
 fn records_run_out_before_ids() {
-    let mut world = World::on(Memory::new(8, 9));
+    let mut world = World::on(Memory::new(8, 8));
     world.desire(&[service(1, &[1]), service(2, &[2]), service(3, &[3])]);
     let error = world.engine.apply().unwrap_err().to_string();
-    assert!(error.contains("the 5 backend records of service s2 in the 9 of the pinned maps"), "{error}");
+    assert!(error.contains("the 5 backend records of service s2 in the 8 of the pinned maps"), "{error}");
     assert_eq!(world.led_to(1), [backend(1)].into());
     world.desire_and_apply(&[service(3, &[3])]);
     world.assert_as_new();

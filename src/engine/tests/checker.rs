@@ -118,6 +118,11 @@ impl Checker {
                     }
                 }
             }
+            /* No packet was led there before, so none has read what was there before. */
+            Operation::WriteService(id, _) if done => {
+                self.window.ranges.remove(id);
+                self.window.numbers.remove(id);
+            }
             Operation::ClearService(id) if done => drop(self.numbers.remove(id)),
             Operation::Bind(address, _) if done => drop(self.strays.remove(address)),
             _ => {}

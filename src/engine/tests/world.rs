@@ -221,7 +221,14 @@ impl World {
             fresh.probe(service.as_str(), *backend, *state);
         }
         fresh.apply();
-        assert_eq!(Picture::of(self.memory()), Picture::of(fresh.memory()));
+        let (found, wanted) = (Picture::of(self.memory()), Picture::of(fresh.memory()));
+        assert_eq!(found.nat_sources, wanted.nat_sources);
+        assert!(found.services.keys().eq(wanted.services.keys()), "{:?}", found.services.keys());
+        for (address, wanted) in &wanted.services {
+            let found = &found.services[address];
+            assert_eq!((found.mode, &found.backends), (wanted.mode, &wanted.backends), "of {address}");
+            assert!(found.table == wanted.table, "the table of {address} differs");
+        }
         let (applied, log) = self.apply();
         assert_eq!((applied.writes, log), (0, vec![]), "with nothing to change nothing is written");
         assert!(!self.engine.is_dirty());
@@ -229,13 +236,11 @@ impl World {
 }
 
 /// What a datapath holds, IDs and numbers left out.
-#[derive(Debug, PartialEq)]
 struct Picture {
     services: BTreeMap<ServiceAddress, PictureOfService>,
     nat_sources: BTreeSet<(BackendAddress, Protocol)>,
 }
 
-#[derive(Debug, PartialEq)]
 struct PictureOfService {
     mode: Mode,
     table: Vec<Option<BackendAddress>>,
