@@ -71,7 +71,7 @@ static __always_inline int flow_query_ports(struct flow_query *query, const __be
 		return -1;
 	query->tag = hash_client(address, ports, packet, query->settings);
 	query->now = flow_now();
-	first = (query->tag >> 32) & (query->settings->flow_buckets - 1);
+	first = ((query->tag ^ ports) >> 32) & (query->settings->flow_buckets - 1);
 	second = (first ^ ((__u32)query->tag | 1)) & (query->settings->flow_buckets - 1);
 	query->buckets[0] = bpf_map_lookup_elem(&flows, &first);
 	query->buckets[1] = bpf_map_lookup_elem(&flows, &second);
@@ -90,7 +90,7 @@ static __always_inline int flow_query_request(struct flow_query *query, const st
 					      const struct packet *packet)
 {
 	__u64 ports = service->port ? flow_ports(packet->source_port, packet)
-				    : flow_ports_keeping(packet->source_port, packet->destination_port);
+				    : flow_ports_keeping(packet->source_port, packet->destination_port, packet);
 
 	return flow_query_ports(query, packet->source, ports, packet);
 }
@@ -231,7 +231,8 @@ static __always_inline __u32 flow_towards(struct packet *packet, const struct ba
 	__u32 service_id = 0;
 	__u64 ports;
 
-	ports = keeping ? flow_ports_keeping(packet->source_port, port) : flow_ports(packet->source_port, packet);
+	ports = keeping ? flow_ports_keeping(packet->source_port, port, packet)
+			: flow_ports(packet->source_port, packet);
 	if (flow_query_ports(&query, packet->source, ports, packet))
 		return 0;
 	if (!flow_find_reply(&query, backend->address, keeping ? 0 : port, packet->protocol, &service_id))
@@ -269,8 +270,9 @@ __noinline __u32 flow_of_keeping_reply(struct packet *packet)
 	__u32 service_id = 0;
 	struct flow *flow;
 
-	if (!packet || flow_query_ports(&query, packet->destination,
-					flow_ports_keeping(packet->destination_port, packet->source_port), packet))
+	if (!packet ||
+	    flow_query_ports(&query, packet->destination,
+			     flow_ports_keeping(packet->destination_port, packet->source_port, packet), packet))
 		return 0;
 	flow = flow_find_reply(&query, packet->source, 0, packet->protocol, &service_id);
 	if (!flow)

@@ -95,18 +95,19 @@ static __always_inline __u64 hash_for_table(struct packet *packet, const struct 
 }
 
 /*
- * What tells the flows of a client's address apart within a service. The protocol is the service's, so it need not be there;
- * where it is, it keeps a client's TCP and UDP flows out of each other's buckets. A service that keeps ports has many
- * flows of one client port, one for each port that is kept, and 32 bits are just enough for both.
+ * What tells the flows of a client's address apart within a service: the lower 32 bits are in the tag. The protocol is the
+ * service's, so it need not be among them; but a client's TCP and UDP flows are to have buckets of their own. A service that
+ * keeps ports has many flows of one client port, one for each port that is kept, and 32 bits are just enough for the two:
+ * there the protocol stands above them and moves the buckets only.
  */
 static __always_inline __u64 flow_ports(__be16 port, const struct packet *packet)
 {
 	return (__u64)port << 8 | packet->protocol;
 }
 
-static __always_inline __u64 flow_ports_keeping(__be16 port, __be16 kept)
+static __always_inline __u64 flow_ports_keeping(__be16 port, __be16 kept, const struct packet *packet)
 {
-	return (__u64)port << 16 | kept;
+	return (__u64)packet->protocol << 32 | (__u64)port << 16 | kept;
 }
 
 /* Hash of a client's address and of the ports of its flow, keyed with the node's secret. */
@@ -116,7 +117,7 @@ static __always_inline __u64 hash_client(const __be32 *address, __u64 ports, con
 	__u64 hash;
 
 	if (packet->family == FAMILY_IPV4) {
-		hash = hash_round(settings->flow_secret[0], (__u64)address[0] << 32 | ports, HASH_MULTIPLIER_A);
+		hash = hash_round(settings->flow_secret[0], (__u64)address[0] << 32 | (__u32)ports, HASH_MULTIPLIER_A);
 	} else {
 		const __u64 *words = (const __u64 *)address;
 

@@ -15,7 +15,7 @@ use crate::harness::{
 /// Slots of every table: as many as the most backends of a service, so that a slot can be a backend's own.
 pub const SLOTS: usize = 251;
 /// Backends that are tried for a flow whose replies would look like another's.
-const ATTEMPTS: usize = 4;
+const ATTEMPTS: usize = 16;
 /// Address of the load balancer, in outer headers.
 pub const OUTER_SOURCE: [u8; 4] = [198, 51, 100, 254];
 
@@ -128,14 +128,19 @@ impl Model {
         self.flows.iter().find_map(flow)
     }
 
-    /// The backend's answer to a request that was sent, and what must become of it where there is no route to the client.
-    pub fn reply(&self, from: SocketAddr, client: SocketAddr, protocol: Protocol) -> Expected {
+    /// What must become of a backend's packet to a client by this way.
+    pub fn reply(
+        &self,
+        from: SocketAddr,
+        client: SocketAddr,
+        protocol: Protocol,
+        ethernet: Ethernet,
+    ) -> Expected {
         match self.owner_of_reply(from, &client, protocol) {
             None => Expected::Untouched,
-            Some(flow) => Expected::Sent(
-                flow.service,
-                packet(flow.request.to, client, protocol, 63, Ethernet::default()).build(),
-            ),
+            Some(flow) => {
+                Expected::Sent(flow.service, packet(flow.request.to, client, protocol, 63, ethernet).build())
+            }
         }
     }
 

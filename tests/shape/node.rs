@@ -1,5 +1,7 @@
 //! The shapes of a model in the kernel's maps, and packets sent through the programs.
 
+use std::net::{IpAddr, SocketAddr};
+
 use nix::net::if_::if_nametoindex;
 use tidegate::{
     datapath::{
@@ -11,7 +13,7 @@ use tidegate::{
 
 use super::model::{Expected, Model, OUTER_SOURCE, Request, SLOTS, Shape, mac_of, packet};
 use crate::harness::{
-    frame::{Ethernet, difference, hex},
+    frame::{Ethernet, MacAddress, difference, hex},
     lab::Lab,
 };
 
@@ -30,7 +32,32 @@ pub struct Programs {
 
 /// Moves the calling thread into namespaces of its own: once in a test, and first.
 pub fn enter() {
-    std::mem::forget(Lab::new(1));
+    enter_with_clients(&[]);
+}
+
+/// The same with routes to these clients, all by one gateway.
+pub fn enter_with_clients(clients: &[IpAddr]) {
+    let lab = Lab::new(1);
+    let gateway = &lab.backends[0];
+    for via in [IpAddr::from(gateway.ipv4), gateway.ipv6.into()] {
+        let mac = GATEWAY.map(|byte| format!("{byte:02x}")).join(":");
+        lab.lb.command(&format!("ip neighbour replace {via} lladdr {mac} dev {INTERFACE} nud permanent"));
+        for client in clients.iter().filter(|client| client.is_ipv4() == via.is_ipv4()) {
+            lab.lb.command(&format!("ip route add {client} via {via}"));
+        }
+    }
+    std::mem::forget(lab);
+}
+
+/// The MAC address of the clients' gateway.
+const GATEWAY: MacAddress = [2, 0, 0, 0, 0xaa, 1];
+/// Where everything arrives and leaves.
+const INTERFACE: &str = "backend1";
+
+fn own_mac() -> MacAddress {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{INTERFACE}/address")).unwrap();
+    let bytes = text.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap());
+    bytes.collect::<Vec<u8>>().try_into().unwrap()
 }
 
 impl Programs {
@@ -49,7 +76,7 @@ impl Programs {
     pub fn open(pins: &str) -> Self {
         let capacity = Capacity { services: 64, backends: 64 * RECORDS, flows: 100_000 };
         let kernel = Kernel::open(&Options { pins: Pins::new(pins), capacity }).expect("load the programs");
-        Self { kernel, interface: if_nametoindex("backend1").unwrap() }
+        Self { kernel, interface: if_nametoindex(INTERFACE).unwrap() }
     }
 
     /// Adds a service in the order in which the daemon would.
@@ -104,27 +131,28 @@ impl Programs {
     pub fn check_request(&self, model: &mut Model, request: Request) -> Expected {
         let frame = request.frame();
         let expected = model.request(request);
-        self.check(&frame, &expected, XDP_TX, &format!("{request:?}"));
+        self.check(&frame, &expected, &format!("{request:?}"));
         expected
     }
 
-    /// The same with a backend's packet to a client there is no route to: it is translated and passed up.
+    /// The same with a backend's packet to a client.
     #[track_caller]
     pub fn check_reply(
         &self,
         model: &Model,
-        from: std::net::SocketAddr,
-        client: std::net::SocketAddr,
+        from: SocketAddr,
+        client: SocketAddr,
         protocol: Protocol,
     ) -> Expected {
         let frame = packet(from, client, protocol, 64, Ethernet::default()).build();
-        let expected = model.reply(from, client, protocol);
-        self.check(&frame, &expected, XDP_PASS, &format!("{from} -> {client} {protocol}"));
+        let ethernet = Ethernet { destination: GATEWAY, source: own_mac(), ethertype: None };
+        let expected = model.reply(from, client, protocol, ethernet);
+        self.check(&frame, &expected, &format!("{from} -> {client} {protocol}"));
         expected
     }
 
     #[track_caller]
-    fn check(&self, frame: &[u8], expected: &Expected, sent: u32, what: &str) {
+    fn check(&self, frame: &[u8], expected: &Expected, what: &str) {
         let seen = |id| self.kernel.ledger(id).unwrap();
         let id = match expected {
             Expected::Sent(service, _) => id_of(*service),
@@ -135,14 +163,15 @@ impl Programs {
         let (wanted_action, wanted) = match expected {
             Expected::Untouched => (XDP_PASS, frame),
             Expected::Dropped => (XDP_DROP, got.as_slice()),
-            Expected::Sent(_, bytes) => (sent, bytes.as_slice()),
+            Expected::Sent(_, bytes) => (XDP_TX, bytes.as_slice()),
         };
         let difference = difference(wanted, &got);
         assert!(
             action == wanted_action && difference.is_none(),
-            "{what}: action {action}, not {wanted_action}; {difference:?}\nfrom {}\nto   {}",
+            "{what}: action {action}, not {wanted_action}; {difference:?}\nfrom {}\nto   {}\n{before:?}\n{:?}",
             hex(frame),
-            hex(&got)
+            hex(&got),
+            seen(id)
         );
         assert_ne!(before, seen(id), "{what}: counted for its service");
     }

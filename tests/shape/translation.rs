@@ -9,7 +9,7 @@ use tidegate::model::{BackendAddress, HashMode, Mode, PortRange, Protocol, Servi
 
 use super::{
     model::{Expected, Model, Request, Shape},
-    node::{Programs, enter},
+    node::{Programs, enter_with_clients},
 };
 
 fn host(ipv6: bool, number: u8) -> IpAddr {
@@ -65,7 +65,8 @@ impl Numbers {
 /// Requests of few clients with few ports in random order, each followed by replies from every port they may have reached.
 #[test]
 fn replies_are_translated_to_where_the_request_went_whatever_shares_the_backends() {
-    enter();
+    let clients = [false, true].map(|ipv6| (1..=4).map(move |number| client(ipv6, number, 0).ip()));
+    enter_with_clients(&clients.into_iter().flatten().collect::<Vec<_>>());
     let mut all = Vec::new();
     for ipv6 in [false, true] {
         for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -100,7 +101,7 @@ fn replies_are_translated_to_where_the_request_went_whatever_shares_the_backends
 /// Two flows of one client port to two ports of one range: each with a backend and replies of its own.
 #[test]
 fn one_client_port_has_a_flow_for_each_port_of_a_range() {
-    enter();
+    enter_with_clients(&[client(false, 9, 0).ip()]);
     let shape = Shape {
         address: ServiceAddress { address: vip(false, 1), ports: PortRange::ANY, protocol: Protocol::Udp },
         mode: Mode::Nat,
