@@ -9,3 +9,5 @@ mod end_to_end;
 mod harness;
 mod packet_path;
 mod shape;
+mod torn_tables;
+mod verifier;

@@ -25,9 +25,19 @@ impl<D: Datapath> Engine<D> {
             return Ok(());
         }
         if !self.clear_what_went()? {
-            self.remove_flows()?;
+            self.sweep_flows()?;
         }
         self.programmed.just_adopted = false;
+        Ok(())
+    }
+
+    /// Removes dead flows, and such as name what does not exist.
+    ///
+    /// # Errors
+    /// Where the flow table cannot be read or written.
+    pub fn sweep_flows(&mut self) -> Result<(), DatapathError> {
+        let owners = self.programmed.flow_owners();
+        self.datapath.retain_flows(&|owner| owners.contains(owner))?;
         Ok(())
     }
 
@@ -114,7 +124,7 @@ impl<D: Datapath> Engine<D> {
             return Ok(false);
         }
         self.datapath.grace_period()?;
-        self.remove_flows()?;
+        self.sweep_flows()?;
         self.clear_retired_backends()?;
         self.clear_records()?;
         self.clear_retired_services()?;

@@ -60,10 +60,6 @@ impl Datapath for Watched {
         self.run(Operation::MoveService(id, range), |memory| memory.move_service(id, range))
     }
 
-    fn copy_backend_counters(&mut self, from: u32, to: u32) -> Result<(), DatapathError> {
-        self.memory.copy_backend_counters(from, to)
-    }
-
     fn clear_service(&mut self, id: u16) -> Result<(), DatapathError> {
         self.run(Operation::ClearService(id), |memory| memory.clear_service(id))
     }
@@ -82,6 +78,10 @@ impl Datapath for Watched {
 
     fn write_backend(&mut self, record: u32, backend: Option<&BackendRecord>) -> Result<(), DatapathError> {
         self.run(Operation::WriteBackend(record, backend), |memory| memory.write_backend(record, backend))
+    }
+
+    fn copy_backend_counters(&mut self, from: u32, to: u32) -> Result<(), DatapathError> {
+        self.run(Operation::Other, |memory| memory.copy_backend_counters(from, to))
     }
 
     fn write_link(&mut self, record: u32, link: Link) -> Result<(), DatapathError> {
