@@ -8,6 +8,7 @@
 #include "lib/decapsulate.h"
 #include "lib/flow.h"
 #include "lib/forward.h"
+#include "lib/icmp.h"
 #include "lib/reply.h"
 
 /* What the driver is to do with a packet for which this is the reason. */
@@ -76,7 +77,9 @@ int xdp_lb(struct xdp_md *ctx)
 	reason = parse_xdp(ctx, &packet);
 	if (packet.fragment && !reason)
 		reason = PASS_FRAGMENT;
-	if (!reason) {
+	if (reason == PASS_NOT_TCP_UDP && is_icmp(&packet)) {
+		reason = handle_icmp(ctx, &packet, &service_id);
+	} else if (!reason) {
 		service_id = find_service(&packet);
 		if (service_id)
 			reason = handle_request(ctx, &packet, service_id);

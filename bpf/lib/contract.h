@@ -10,6 +10,7 @@ struct contract {
 	enum layout layout;
 	enum address_family address_family;
 	enum forward_mode forward_mode;
+	enum no_backend_action no_backend_action;
 	enum backend_state backend_state;
 	enum backend_flags backend_flags;
 	enum flow_kind flow_kind;

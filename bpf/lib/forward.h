@@ -33,19 +33,18 @@ static __always_inline __u32 wrap(struct xdp_md *ctx, const struct packet *packe
 											     : LEDGER_NONE;
 }
 
-/* Sends a packet of a service to the backend chosen for it. */
-static __always_inline __u32 forward_to_backend(struct xdp_md *ctx, const struct packet *packet,
-						const struct service *service, const struct choice *choice, __u64 hash)
+/* True where the packet fits the way to the backend, outer headers included. */
+static __always_inline int fits_path(const struct packet *packet, const struct choice *choice)
+{
+	return choice->flags & BACKEND_LOCAL || packet->ip_length + encapsulation_overhead(choice) <= choice->mtu;
+}
+
+/* Sends a packet that fits, and is translated where it must be, to a backend. */
+static __always_inline __u32 send_to_backend(struct xdp_md *ctx, const struct packet *packet,
+					     const struct choice *choice, __u64 hash)
 {
 	__u32 reason;
 
-	if (!(choice->flags & BACKEND_LOCAL) && packet->ip_length + encapsulation_overhead(choice) > choice->mtu)
-		return DROP_TOO_BIG;
-	if (choice->backend->mode == MODE_NAT) {
-		reason = nat_request(ctx, packet, service, choice->backend);
-		if (reason)
-			return reason;
-	}
 	if (choice->flags & BACKEND_LOCAL)
 		return FORWARD_LOCAL;
 	if (choice->flags & BACKEND_RESOLVED || encapsulation_overhead(choice)) {
@@ -59,6 +58,22 @@ static __always_inline __u32 forward_to_backend(struct xdp_md *ctx, const struct
 		return FORWARD_TX;
 	bpf_redirect(choice->interface, 0);
 	return FORWARD_REDIRECT;
+}
+
+/* Sends a packet of a service to the backend chosen for it. */
+static __always_inline __u32 forward_to_backend(struct xdp_md *ctx, const struct packet *packet,
+						const struct service *service, const struct choice *choice, __u64 hash)
+{
+	__u32 reason;
+
+	if (!fits_path(packet, choice))
+		return DROP_TOO_BIG;
+	if (choice->backend->mode == MODE_NAT) {
+		reason = nat_request(ctx, packet, service, choice->backend);
+		if (reason)
+			return reason;
+	}
+	return send_to_backend(ctx, packet, choice, hash);
 }
 
 /* Sends a translated reply to its client, by the kernel's routing table: there is no record of clients' next hops. */

@@ -19,18 +19,32 @@ struct translation {
 	__u8 source; /* translate the source, else the destination */
 };
 
-static __always_inline __u32 translate_ipv4(void *l3, void *data_end, const struct translation *translation)
+/* Takes one off the TTL. Returns LEDGER_NONE, or the reason to drop the packet where it is used up. */
+static __always_inline __u32 take_hop_ipv4(struct iphdr *ip)
+{
+	if (ip->ttl <= 1)
+		return DROP_TTL_EXPIRED;
+	/* TTL is the high byte of its word: one less is the word 0x0100 less. */
+	ip->check = checksum_replace(ip->check, bpf_htons(0x0100), 0);
+	ip->ttl--;
+	return LEDGER_NONE;
+}
+
+static __always_inline __u32 take_hop_ipv6(struct ipv6hdr *ip)
+{
+	if (ip->hop_limit <= 1)
+		return DROP_TTL_EXPIRED;
+	ip->hop_limit--;
+	return LEDGER_NONE;
+}
+
+static __always_inline __u32 translate_address_ipv4(void *l3, void *data_end, const struct translation *translation)
 {
 	struct iphdr *ip = l3;
 
 	if ((void *)(ip + 1) > data_end)
 		return DROP_INTERNAL;
-	if (ip->ttl <= 1)
-		return DROP_TTL_EXPIRED;
 	ip->check = checksum_replace(ip->check, translation->old_address_sum, translation->new_address_sum);
-	/* TTL is the high byte of its word: one less is the word 0x0100 less. */
-	ip->check = checksum_replace(ip->check, bpf_htons(0x0100), 0);
-	ip->ttl--;
 	if (translation->source)
 		ip->saddr = translation->address[0];
 	else
@@ -38,17 +52,32 @@ static __always_inline __u32 translate_ipv4(void *l3, void *data_end, const stru
 	return LEDGER_NONE;
 }
 
-static __always_inline __u32 translate_ipv6(void *l3, void *data_end, const struct translation *translation)
+static __always_inline __u32 translate_address_ipv6(void *l3, void *data_end, const struct translation *translation)
 {
 	struct ipv6hdr *ip = l3;
 
 	if ((void *)(ip + 1) > data_end)
 		return DROP_INTERNAL;
-	if (ip->hop_limit <= 1)
-		return DROP_TTL_EXPIRED;
-	ip->hop_limit--;
 	__builtin_memcpy(translation->source ? &ip->saddr : &ip->daddr, translation->address, sizeof(ip->saddr));
 	return LEDGER_NONE;
+}
+
+static __always_inline __u32 translate_ipv4(void *l3, void *data_end, const struct translation *translation)
+{
+	if (l3 + sizeof(struct iphdr) > data_end)
+		return DROP_INTERNAL;
+	if (take_hop_ipv4(l3))
+		return DROP_TTL_EXPIRED;
+	return translate_address_ipv4(l3, data_end, translation);
+}
+
+static __always_inline __u32 translate_ipv6(void *l3, void *data_end, const struct translation *translation)
+{
+	if (l3 + sizeof(struct ipv6hdr) > data_end)
+		return DROP_INTERNAL;
+	if (take_hop_ipv6(l3))
+		return DROP_TTL_EXPIRED;
+	return translate_address_ipv6(l3, data_end, translation);
 }
 
 static __always_inline __u32 translate(struct xdp_md *ctx, const struct packet *packet,

@@ -3,7 +3,7 @@
 #ifndef TIDEGATE_REPLY_H
 #define TIDEGATE_REPLY_H
 
-#include "nat.h"
+#include "icmp.h"
 
 /* Bytes that must be linear for the headers to be read: Ethernet, the longest IPv4 header, TCP. */
 #define REPLY_HEADERS (ETH_HLEN + 60 + 20)
@@ -56,6 +56,18 @@ static __always_inline __u32 translate_reply(struct __sk_buff *skb, const struct
 	return FORWARD_REPLY_HANDOFF;
 }
 
+/* An ICMP packet that leaves this node. */
+static __always_inline __u32 icmp_reply_from_stack(struct __sk_buff *skb, struct packet *packet)
+{
+	struct quotation quotation = {};
+	__u32 reason;
+
+	/* The quoted headers are seldom linear. */
+	bpf_skb_pull_data(skb, skb->len < ICMP_TRANSLATED ? skb->len : ICMP_TRANSLATED);
+	reason = icmp_read_tc(skb, packet, &quotation);
+	return reason ? reason : icmp_from_stack(skb, packet, &quotation);
+}
+
 /* Judges a packet that leaves this node, and translates it where it is the reply of a tracked flow. */
 static __always_inline __u32 reply_from_stack(struct __sk_buff *skb, struct packet *packet)
 {
@@ -69,6 +81,8 @@ static __always_inline __u32 reply_from_stack(struct __sk_buff *skb, struct pack
 		bpf_skb_pull_data(skb, skb->len < REPLY_HEADERS ? skb->len : REPLY_HEADERS);
 		reason = parse_tc(skb, packet);
 	}
+	if (reason == PASS_NOT_TCP_UDP && is_icmp(packet))
+		return icmp_reply_from_stack(skb, packet);
 	if (reason)
 		return reason;
 	if (!is_from_nat_backend(packet))

@@ -32,6 +32,8 @@ enum ledger_reason {
 	PASS_NOT_TUNNELLED = 22,    /* not an IP-in-IP packet */
 	PASS_OUTER_NOT_LOCAL = 23,  /* tunnelled, to an address that is not this host's */
 	PASS_EXTENSION_HEADER = 24, /* IPv6 extension headers too many, too deep, or that lead elsewhere */
+	PASS_NO_BACKEND = 25,	    /* the service has no usable backend and asks that its packets be passed then */
+	PASS_ICMP_UNKNOWN_FLOW = 26, /* ICMP error that quotes a packet of a NAT service, but of no tracked flow */
 
 	/* Dropped. */
 	DROP_BAD_LENGTH = 32,	       /* for a service, but its lengths exceed the frame or contradict each other */
@@ -47,6 +49,9 @@ enum ledger_reason {
 	DROP_INTERNAL = 42,	       /* a map or helper failed in a way that should be impossible */
 	DROP_INNER_MALFORMED = 43,     /* tunnelled, but what is inside is not a sound IP packet */
 	DROP_INNER_NOT_LOCAL = 44,     /* tunnelled to this host, but the inner destination is not its own */
+	DROP_NO_BACKEND_ANSWERED = 48,	/* the same as without "answered", and the sender was told so */
+	DROP_TOO_BIG_ANSWERED = 49,
+	DROP_TTL_EXPIRED_ANSWERED = 50,
 
 	LEDGER_REASONS = 64,
 };

@@ -28,6 +28,13 @@ enum forward_mode {
 	MODE_GUE = 5,
 };
 
+/* What becomes of packets while the service has no usable backend. */
+enum no_backend_action {
+	NO_BACKEND_DROP = 0,
+	NO_BACKEND_REJECT = 1, /* answered with a TCP reset or an ICMP error */
+	NO_BACKEND_PASS = 2,   /* given to the kernel */
+};
+
 /* State of a backend within its service. */
 enum backend_state {
 	BACKEND_UNUSED = 0, /* not a member; its number may still be named by a flow */
@@ -72,7 +79,8 @@ struct service {
 	__u8 protocol;
 	__u8 family; /* enum address_family */
 	__u8 mode;   /* enum forward_mode */
-	__u8 pad[5];
+	__u8 on_no_backend; /* enum no_backend_action */
+	__u8 pad[4];
 	__u64 reserved[3];
 };
 
