@@ -76,30 +76,36 @@ static __always_inline __u32 forward_to_backend(struct xdp_md *ctx, const struct
 	return send_to_backend(ctx, packet, choice, hash);
 }
 
+/* Fills the question after the route of a translated reply. */
+static __always_inline void fib_towards_client(struct xdp_md *ctx, const struct packet *packet,
+					       const struct service *service, struct bpf_fib_lookup *fib)
+{
+	fib->l4_protocol = packet->protocol;
+	fib->sport = service->port;
+	fib->dport = packet->destination_port;
+	fib->tot_len = packet->ip_length;
+	fib->ifindex = ctx->ingress_ifindex;
+	if (packet->family == FAMILY_IPV4) {
+		fib->family = AF_INET;
+		fib->ipv4_src = service->address[0];
+		fib->ipv4_dst = packet->destination[0];
+	} else {
+		fib->family = AF_INET6;
+		__builtin_memcpy(fib->ipv6_src, service->address, sizeof(fib->ipv6_src));
+		__builtin_memcpy(fib->ipv6_dst, packet->destination, sizeof(fib->ipv6_dst));
+	}
+}
+
 /* Sends a translated reply to its client, by the kernel's routing table: there is no record of clients' next hops. */
 static __always_inline __u32 forward_to_client(struct xdp_md *ctx, const struct packet *packet,
 					       const struct service *service)
 {
-	struct bpf_fib_lookup fib = {
-		.l4_protocol = packet->protocol,
-		.sport = service->port,
-		.dport = packet->destination_port,
-		.tot_len = packet->ip_length,
-		.ifindex = ctx->ingress_ifindex,
-	};
 	struct ethhdr *eth = (void *)(long)ctx->data;
+	struct bpf_fib_lookup fib = {};
 
 	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
 		return DROP_INTERNAL;
-	if (packet->family == FAMILY_IPV4) {
-		fib.family = AF_INET;
-		fib.ipv4_src = service->address[0];
-		fib.ipv4_dst = packet->destination[0];
-	} else {
-		fib.family = AF_INET6;
-		__builtin_memcpy(fib.ipv6_src, service->address, sizeof(fib.ipv6_src));
-		__builtin_memcpy(fib.ipv6_dst, packet->destination, sizeof(fib.ipv6_dst));
-	}
+	fib_towards_client(ctx, packet, service, &fib);
 	switch (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
 		__builtin_memcpy(eth->h_dest, fib.dmac, ETH_ALEN);

@@ -80,6 +80,23 @@ static __always_inline __u32 translate_ipv6(void *l3, void *data_end, const stru
 	return translate_address_ipv6(l3, data_end, translation);
 }
 
+/* Translates the port, and the checksum with it. */
+static __always_inline __u32 translate_l4(void *l4, void *data_end, __u8 protocol,
+					  const struct translation *translation)
+{
+	struct udphdr *ports = l4; /* TCP has its ports in the same place */
+
+	if ((void *)(ports + 1) > data_end)
+		return DROP_INTERNAL;
+	if (translation->source)
+		ports->source = translation->port;
+	else
+		ports->dest = translation->port;
+	if (checksum_replace_l4(l4, data_end, protocol, translation->old_endpoint_sum, translation->new_endpoint_sum))
+		return DROP_INTERNAL;
+	return LEDGER_NONE;
+}
+
 static __always_inline __u32 translate(struct xdp_md *ctx, const struct packet *packet,
 				       const struct translation *translation)
 {
@@ -87,23 +104,13 @@ static __always_inline __u32 translate(struct xdp_md *ctx, const struct packet *
 	void *data_end = (void *)(long)ctx->data_end;
 	void *l3 = data + (packet->l3_offset & OFFSET_MASK);
 	void *l4 = data + (packet->l4_offset & OFFSET_MASK);
-	struct udphdr *ports = l4; /* TCP has its ports in the same place */
 	__u32 reason;
 
-	if ((void *)(ports + 1) > data_end)
+	if (l4 + sizeof(struct udphdr) > data_end)
 		return DROP_INTERNAL;
 	reason = packet->family == FAMILY_IPV4 ? translate_ipv4(l3, data_end, translation)
 					       : translate_ipv6(l3, data_end, translation);
-	if (reason)
-		return reason;
-	if (translation->source)
-		ports->source = translation->port;
-	else
-		ports->dest = translation->port;
-	if (checksum_replace_l4(l4, data_end, packet->protocol, translation->old_endpoint_sum,
-				translation->new_endpoint_sum))
-		return DROP_INTERNAL;
-	return LEDGER_NONE;
+	return reason ? reason : translate_l4(l4, data_end, packet->protocol, translation);
 }
 
 /* Gives a request the backend as its destination. */
