@@ -67,7 +67,7 @@ struct endpoint_v6 {
 
 /*
  * A service, by its ID. Written whole before a key leads to it. Later only `backends_base` and `backends_limit`
- * change, together, by one 8-byte store.
+ * change, together, by one 8-byte store, and `on_no_backend`, by one of the word that it is in.
  */
 struct service {
 	__be32 address[4];

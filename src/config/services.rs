@@ -9,13 +9,19 @@ use super::{
     health::health,
     problem::quoted,
 };
-use crate::model::{Backend, HealthCheck, Mode, Protocol, Service, ServiceAddress, ServiceName};
+use crate::model::{Backend, HealthCheck, Mode, OnNoBackend, Protocol, Service, ServiceAddress, ServiceName};
 
-const KEYS: [&str; 8] = ["name", "address", "port", "protocol", "mode", "table", "health", "backends"];
+const KEYS: [&str; 9] =
+    ["name", "address", "port", "protocol", "mode", "on-no-backend", "table", "health", "backends"];
 const PROTOCOLS: [(&str, Protocol); 2] = [("tcp", Protocol::Tcp), ("udp", Protocol::Udp)];
 const MODES: [(&str, Mode); 5] = {
     let [nat, dsr, ipip, gre, gue] = Mode::ALL;
     [(nat.name(), nat), (dsr.name(), dsr), (ipip.name(), ipip), (gre.name(), gre), (gue.name(), gue)]
+};
+
+const ON_NO_BACKEND: [(&str, OnNoBackend); 3] = {
+    let [drop, reject, pass] = OnNoBackend::ALL;
+    [(drop.name(), drop), (reject.name(), reject), (pass.name(), pass)]
 };
 
 /// Backends that a table is sized for where nothing is said and no more are listed.
@@ -51,6 +57,10 @@ fn service(field: &Field<'_>, base: &HealthCheck, seen: &mut Seen) -> Option<Ser
     let mode = fields
         .require("mode", "say how packets are sent to backends: nat, dsr or ipip")
         .and_then(|field| field.choice(&MODES));
+    let on_no_backend = match fields.get("on-no-backend") {
+        Some(field) => field.choice(&ON_NO_BACKEND),
+        None => Some(OnNoBackend::default()),
+    };
     let health = match fields.get("health") {
         Some(field) => health(&field, base),
         None => Some(base.clone()),
@@ -66,6 +76,7 @@ fn service(field: &Field<'_>, base: &HealthCheck, seen: &mut Seen) -> Option<Ser
         name: name?,
         address: address?,
         mode: mode?,
+        on_no_backend: on_no_backend?,
         max_backends: max_backends?,
         health: health?,
         backends: backends?,

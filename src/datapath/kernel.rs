@@ -15,8 +15,8 @@ use super::{
     load::{self, Maps, Programs, Sizes, TableTypes},
     pins::{LOAD_BALANCER_MAPS, Pins, PinsLock},
     records::{
-        BackendRecord, EndpointKey, FLOWS_PER_BUCKET, FlowOwner, Link, RecordRange, SLOTS_PER_LINE,
-        ServiceRecord, Slot,
+        BackendRecord, EndpointKey, FLOWS_PER_BUCKET, FlowOwner, Link, RecordRange, SETTINGS_OFFSET,
+        SLOTS_PER_LINE, ServiceRecord, Slot,
     },
     skeleton::types,
     sys::{self, MappedArray, PlainData},
@@ -372,6 +372,13 @@ impl Datapath for Kernel {
         let index = self.service_index(id)?;
         let offset = offset_of!(types::service, backends_base);
         self.services.set_word(index, offset, ServiceRecord::range_word(range));
+        self.writes += 1;
+        Ok(())
+    }
+
+    fn write_service_settings(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError> {
+        let index = self.service_index(id)?;
+        self.services.set_word(index, SETTINGS_OFFSET, record.settings_word());
         self.writes += 1;
         Ok(())
     }

@@ -16,6 +16,8 @@ pub enum Step {
     WriteService(u16),
     /// A service was moved to other records.
     MoveService(u16),
+    /// The settings of a service were replaced.
+    ServiceSettings(u16),
     /// A service's record and table were cleared.
     ClearService(u16),
     /// An address was led to a service.
@@ -147,6 +149,14 @@ impl Datapath for Memory {
         self.step(Step::MoveService(id))?;
         if let Some(service) = self.services.get_mut(&id) {
             service.range = range;
+        }
+        Ok(())
+    }
+
+    fn write_service_settings(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError> {
+        self.step(Step::ServiceSettings(id))?;
+        if let Some(service) = self.services.get_mut(&id) {
+            service.on_no_backend = record.on_no_backend;
         }
         Ok(())
     }

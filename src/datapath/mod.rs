@@ -89,6 +89,10 @@ pub trait Datapath: Send {
     /// Moves a service to another range of records, for packets at once.
     fn move_service(&mut self, id: u16, range: RecordRange) -> Result<(), DatapathError>;
 
+    /// Replaces what becomes of a service's packets while no backend is usable, atomically. Nothing else of `record` may differ
+    /// from what was written.
+    fn write_service_settings(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError>;
+
     /// Clears a service's record and table. Only for an ID that no key leads to, after a grace period.
     fn clear_service(&mut self, id: u16) -> Result<(), DatapathError>;
 

@@ -11,12 +11,14 @@ use super::{
     skeleton::types,
     sys::{PlainData, Word},
 };
-use crate::model::{BackendAddress, BackendState, Mode, Protocol, ServiceAddress};
+use crate::model::{BackendAddress, BackendState, Mode, OnNoBackend, Protocol, ServiceAddress};
 
 const _: () = {
     assert!(size_of::<types::service>() == 64);
     assert!(offset_of!(types::service, backends_base) == 16);
     assert!(offset_of!(types::service, backends_limit) == 20);
+    assert!(offset_of!(types::service, protocol) == SETTINGS_OFFSET);
+    assert!(offset_of!(types::service, on_no_backend) == SETTINGS_OFFSET + 3);
     assert!(size_of::<types::backend>() == 64);
     assert!(offset_of!(types::backend, link) == 0);
     assert!(size_of::<types::backend_link>() == 8);
@@ -33,6 +35,9 @@ const _: () = {
     assert!(SLOTS_PER_LINE == 16);
     assert!(FLOWS_PER_BUCKET == 4);
 };
+
+/// Where the word of a service record begins that holds its settings.
+pub(super) const SETTINGS_OFFSET: usize = 32;
 
 /// Slots in one element of a table.
 pub(super) const SLOTS_PER_LINE: usize = types::table_shape::SLOTS_PER_LINE.0 as usize;
@@ -66,6 +71,8 @@ pub struct ServiceRecord {
     pub address: ServiceAddress,
     /// How packets are sent to the backends.
     pub mode: Mode,
+    /// What becomes of packets while no backend is usable.
+    pub on_no_backend: OnNoBackend,
     /// Slots of its table.
     pub slots: u32,
     /// Its backend records.
@@ -226,6 +233,19 @@ fn mode_from_number(number: u8) -> Option<Mode> {
     Mode::ALL.into_iter().find(|&mode| mode_number(mode) == number)
 }
 
+fn on_no_backend_number(action: OnNoBackend) -> u8 {
+    let number = match action {
+        OnNoBackend::Drop => types::no_backend_action::NO_BACKEND_DROP,
+        OnNoBackend::Reject => types::no_backend_action::NO_BACKEND_REJECT,
+        OnNoBackend::Pass => types::no_backend_action::NO_BACKEND_PASS,
+    };
+    number.0 as u8
+}
+
+fn on_no_backend_from_number(number: u8) -> Option<OnNoBackend> {
+    OnNoBackend::ALL.into_iter().find(|&action| on_no_backend_number(action) == number)
+}
+
 fn protocol_from_number(number: u8) -> Option<Protocol> {
     [Protocol::Tcp, Protocol::Udp].into_iter().find(|protocol| protocol.number() == number)
 }
@@ -251,6 +271,7 @@ impl ServiceRecord {
             protocol: protocol.number(),
             family: family_number(address),
             mode: mode_number(self.mode),
+            on_no_backend: on_no_backend_number(self.on_no_backend),
             ..Default::default()
         }
     }
@@ -264,9 +285,23 @@ impl ServiceRecord {
             protocol: protocol_from_number(raw.protocol)?,
         };
         let range = RecordRange { base: raw.backends_base, limit: raw.backends_limit };
-        let record = Self { address, mode: mode_from_number(raw.mode)?, slots: raw.slots, range };
+        let record = Self {
+            address,
+            mode: mode_from_number(raw.mode)?,
+            on_no_backend: on_no_backend_from_number(raw.on_no_backend)?,
+            slots: raw.slots,
+            range,
+        };
         let same = PlainData::bytes(&record.to_raw()) == PlainData::bytes(raw);
         (same && raw.slots > 0).then_some(record)
+    }
+
+    /// The word that holds the settings which may change while packets use the record.
+    pub(super) fn settings_word(&self) -> Word {
+        let raw = self.to_raw();
+        let mut bytes = [0; size_of::<Word>()];
+        bytes.copy_from_slice(&PlainData::bytes(&raw)[SETTINGS_OFFSET..SETTINGS_OFFSET + size_of::<Word>()]);
+        Word::from_ne_bytes(bytes)
     }
 
     pub(super) fn range_word(range: RecordRange) -> Word {
@@ -467,6 +502,7 @@ mod tests {
                 protocol: Protocol::Tcp,
             },
             mode: Mode::Nat,
+            on_no_backend: OnNoBackend::Reject,
             slots: 4001,
             range: RecordRange { base: 33, limit: 33 },
         };
@@ -475,6 +511,7 @@ mod tests {
             PlainData::bytes(&service.to_raw())[16..24],
             ServiceRecord::range_word(service.range).to_ne_bytes()
         );
+        assert_eq!(PlainData::bytes(&service.to_raw())[32..40], service.settings_word().to_ne_bytes());
     }
 
     #[test]

@@ -106,6 +106,7 @@ impl<D: Datapath> Engine<D> {
     /// Changes the backends of a service that packets use. Returns its new table, where that differs.
     fn change_backends(&mut self, service: &Service) -> Result<Option<(u16, Vec<Slot>)>, EngineError> {
         self.make_room(service)?;
+        self.change_settings(service)?;
         let Some(old) = self.programmed.services.get(&service.address) else { return Ok(None) };
         let goal = self.goal(service, Some(old));
         self.mark_down(service.address, &goal)?;
@@ -120,6 +121,18 @@ impl<D: Datapath> Engine<D> {
         let table = goal::table(programmed.record.slots, &goal.candidates);
         programmed.built_for = Some(goal.candidates);
         Ok((table != programmed.table).then_some((programmed.id, table)))
+    }
+
+    /// Changes what may change of a service's record while packets use it.
+    fn change_settings(&mut self, service: &Service) -> Result<(), DatapathError> {
+        let Some(programmed) = self.programmed.services.get_mut(&service.address) else { return Ok(()) };
+        if programmed.record.on_no_backend == service.on_no_backend {
+            return Ok(());
+        }
+        let record = ServiceRecord { on_no_backend: service.on_no_backend, ..programmed.record.clone() };
+        self.datapath.write_service_settings(programmed.id, &record)?;
+        programmed.record = record;
+        Ok(())
     }
 
     /// What the service should be, keeping the numbers that `old` gave its backends.
@@ -231,7 +244,13 @@ impl<D: Datapath> Engine<D> {
         let slots = maglev::table_size(service.max_backends);
         let programmed = ProgrammedService {
             id,
-            record: ServiceRecord { address: service.address, mode: service.mode, slots, range },
+            record: ServiceRecord {
+                address: service.address,
+                mode: service.mode,
+                on_no_backend: service.on_no_backend,
+                slots,
+                range,
+            },
             table: goal::table(slots, &goal.candidates),
             backends: goal.backends,
             built_for: Some(goal.candidates),

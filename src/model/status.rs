@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
-use super::{BackendState, Mode, Protocol, ServiceName};
+use super::{BackendState, Mode, OnNoBackend, Protocol, ServiceName};
 
 /// The answer to "is it forwarding, and is anything wrong?".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +78,8 @@ pub struct ServiceStatus {
     pub protocol: Protocol,
     /// How packets are sent to backends.
     pub mode: Mode,
+    /// What becomes of packets while no backend is usable.
+    pub on_no_backend: OnNoBackend,
     /// Slots of its Maglev table.
     pub slots: u32,
     /// Its backends in the order of the configuration.

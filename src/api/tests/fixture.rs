@@ -18,7 +18,7 @@ use tokio::{
 use crate::{
     api::{Observe, ObserveError, bind, serve},
     model::{
-        ApiSocket, BackendState, Mode, Protocol,
+        ApiSocket, BackendState, Mode, OnNoBackend, Protocol,
         status::{
             BackendStatus, InterfaceStatus, Ledger, NextHopStatus, Problem, Publication, ServiceStatus,
             Status,
@@ -208,6 +208,7 @@ pub(crate) fn service(
         port,
         protocol: Protocol::Tcp,
         mode,
+        on_no_backend: OnNoBackend::Drop,
         slots: 4099,
         backends,
         ledger: ledger(900_007, 900_000, 0, 7),
