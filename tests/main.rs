@@ -6,4 +6,5 @@ mod cli;
 mod config;
 #[allow(dead_code, unused_imports, reason = "a toolbox: no single test needs all of it")]
 mod harness;
+mod icmp;
 mod packet_path;

@@ -193,6 +193,7 @@ fn send(frame: &[u8], view: &View, mode: Mode, backend: &Backend, ingress: u32, 
             sent = encapsulate(frame, view, backend.source, backend.address.ip(), hash as u32);
         }
         Mode::Ipip | Mode::Dsr => {}
+        Mode::Gre | Mode::Gue => unreachable!("not modelled yet"),
     }
     match backend.next_hop {
         NextHop::Local => Verdict::new(Reason::ForwardLocal, Action::Pass, sent),
