@@ -3,6 +3,7 @@
 
 mod answers;
 mod attack;
+mod end_to_end;
 mod errors;
 mod node;
 mod wire;
