@@ -4,7 +4,10 @@
 
 mod cli;
 mod config;
+mod end_to_end;
 #[allow(dead_code, unused_imports, reason = "a toolbox: no single test needs all of it")]
 mod harness;
 mod icmp;
 mod packet_path;
+mod torn_tables;
+mod verifier;

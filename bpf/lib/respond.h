@@ -115,6 +115,15 @@ static __always_inline __u16 fold_words(__u64 sum)
 	return checksum_fold(sum);
 }
 
+/* The sum of an ICMP error from `offset` to the end of the frame; a function of its own, since a loop multiplies what follows it. */
+__noinline __u32 sum_error(struct xdp_md *ctx, __u32 offset)
+{
+	void *data = (void *)(long)ctx->data;
+
+	return fold_words(sum_words(data + (offset & OFFSET_MASK), (void *)(long)ctx->data_end,
+				    (sizeof(struct icmp_header) + ANSWER_QUOTE) / 4));
+}
+
 /* Writes the IP header of an answer whose payload is `length` bytes. Returns 0, or -1 where it is not in the frame. */
 static __always_inline int answer_ip(void *l3, void *data_end, const struct packet *packet, __u8 protocol, __u16 length)
 {
@@ -286,7 +295,7 @@ __noinline __u32 answer_with_error(struct xdp_md *ctx, struct packet *packet, __
 	answer_type(icmp, packet->family, reason, mtu);
 	if (packet->family == FAMILY_IPV6)
 		sum = answer_pseudo_sum(packet, protocol, sizeof(*icmp) + quoted);
-	icmp->check = ~fold_words(sum + sum_words(icmp, data_end, (sizeof(*icmp) + ANSWER_QUOTE) / 4));
+	icmp->check = ~fold_words(sum + sum_error(ctx, offset + ip_header_length(packet)));
 	switch (reason) {
 	case DROP_TOO_BIG:
 		return DROP_TOO_BIG_ANSWERED;

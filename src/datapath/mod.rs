@@ -93,7 +93,7 @@ pub trait Datapath: Send {
     /// from what was written.
     fn write_service_settings(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError>;
 
-    /// Clears a service's record and table. Only for an ID that no key leads to, after a grace period.
+    /// Clears a service's record, table and ledger. Only for an ID that no key leads to, after a grace period.
     fn clear_service(&mut self, id: u16) -> Result<(), DatapathError>;
 
     /// Remembers the ID given out last, so that another process goes on from there.
@@ -105,7 +105,10 @@ pub trait Datapath: Send {
     /// Packets for `address` are no longer for a service.
     fn unbind(&mut self, address: ServiceAddress) -> Result<(), DatapathError>;
 
-    /// Writes a backend record whole, or clears it with `None`. Not atomic: only for one that no packet uses.
+    /// Carries a backend's counters over to another record.
+    fn copy_backend_counters(&mut self, from: u32, to: u32) -> Result<(), DatapathError>;
+
+    /// Writes a backend record whole, or clears it and its counters with `None`. Not atomic: only for one that no packet uses.
     fn write_backend(&mut self, record: u32, backend: Option<&BackendRecord>) -> Result<(), DatapathError>;
 
     /// Replaces state, flags, MTU and interface of a backend record in use, atomically.
@@ -126,7 +129,9 @@ pub trait Datapath: Send {
     /// Waits until no packet can be using anything that was replaced before the call.
     fn grace_period(&mut self) -> Result<(), DatapathError>;
 
-    /// Removes the flows whose owner is not wanted; returns how many those were.
+    /// Removes the flows whose owner is not wanted, and those that are dead; returns how many the former were.
+    ///
+    /// Dead ones must go at least every 78 hours: then the clock in the entries comes round and they would live again.
     fn retain_flows(&mut self, wanted: &dyn Fn(FlowOwner) -> bool) -> Result<u64, DatapathError>;
 
     /// Entries in use in the flow table, dead ones included.

@@ -10,8 +10,8 @@ mod nexthop;
 pub mod status;
 
 pub use desired::{
-    ApiSocket, AttachMode, Backend, BackendAddress, Capacity, Desired, Interface, Mode, OnNoBackend,
-    Protocol, Service, ServiceAddress, backend_records,
+    ApiSocket, AttachMode, Backend, BackendAddress, Capacity, DEFAULT_SOCKET, Desired, Interface, Mode,
+    OnNoBackend, Protocol, Service, ServiceAddress, backend_records,
 };
 pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, Streak, Verdict};
 pub use names::{InvalidName, ServiceName};
