@@ -96,14 +96,10 @@ static __always_inline __u32 read_error(void *data, void *data_end, struct packe
 {
 	struct icmp_header *icmp = data + (packet->l4_offset & OFFSET_MASK);
 
-	if (packet->fragment)
-		return PASS_FRAGMENT;
-	if ((void *)(icmp + 1) > data_end)
-		return PASS_MALFORMED;
-	if (!is_icmp_error(packet->family, icmp->type))
+	/* What is broken, the kernel judges: it is no service's. */
+	if (packet->fragment || packet->ip_length > packet->frame_length || (void *)(icmp + 1) > data_end ||
+	    !is_icmp_error(packet->family, icmp->type))
 		return PASS_NOT_TCP_UDP;
-	if (packet->ip_length > packet->frame_length)
-		return PASS_MALFORMED;
 	quotation->icmp_offset = packet->l4_offset;
 	quotation->l3_offset = packet->l4_offset + sizeof(*icmp);
 	quotation->end = packet->l3_offset + packet->ip_length;
@@ -138,7 +134,7 @@ __noinline __u32 icmp_read_xdp(struct xdp_md *ctx, struct packet *packet, struct
 	__u32 reason;
 
 	if (!packet || !quotation)
-		return PASS_MALFORMED;
+		return PASS_NOT_TCP_UDP;
 	reason = read_error((void *)(long)ctx->data, (void *)(long)ctx->data_end, packet, quotation);
 	if (reason)
 		return reason;
@@ -152,7 +148,7 @@ __noinline __u32 icmp_read_tc(struct __sk_buff *skb, struct packet *packet, stru
 	__u32 reason;
 
 	if (!packet || !quotation)
-		return PASS_MALFORMED;
+		return PASS_NOT_TCP_UDP;
 	reason = read_error((void *)(long)skb->data, (void *)(long)skb->data_end, packet, quotation);
 	if (reason)
 		return reason;
