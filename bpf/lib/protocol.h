@@ -34,23 +34,30 @@
 #define IP6_MORE_FRAGMENTS 0x0001
 #define IP6_OFFSET_MASK	   0xfff8
 
+/* Marks of Explicit Congestion Notification (RFC 3168), the lowest two bits of the traffic class. */
+#define ECN_MASK	0x03
+#define ECN_NOT_CAPABLE 0x00
+#define ECN_CAPABLE_1	0x01
+#define ECN_CAPABLE_0	0x02
+#define ECN_CONGESTION	0x03
+
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
 /* ICMP (RFC 792, 1812) and ICMPv6 (RFC 4443): the messages that we read or send. */
-#define ICMP_DEST_UNREACH     3
-#define ICMP_SOURCE_QUENCH    4
-#define ICMP_TIME_EXCEEDED    11
-#define ICMP_PARAMETER_PROBLEM 12
-#define ICMP_PORT_UNREACH     3
-#define ICMP_FRAG_NEEDED      4
-#define ICMPV6_DEST_UNREACH   1
-#define ICMPV6_PKT_TOOBIG     2
-#define ICMPV6_TIME_EXCEEDED  3
+#define ICMP_DEST_UNREACH	 3
+#define ICMP_SOURCE_QUENCH	 4
+#define ICMP_TIME_EXCEEDED	 11
+#define ICMP_PARAMETER_PROBLEM	 12
+#define ICMP_PORT_UNREACH	 3
+#define ICMP_FRAG_NEEDED	 4
+#define ICMPV6_DEST_UNREACH	 1
+#define ICMPV6_PKT_TOOBIG	 2
+#define ICMPV6_TIME_EXCEEDED	 3
 #define ICMPV6_PARAMETER_PROBLEM 4
-#define ICMPV6_PORT_UNREACH   4
+#define ICMPV6_PORT_UNREACH	 4
 
 /* The fixed part of an ICMP or ICMPv6 error; the quoted packet follows. */
 struct icmp_header {

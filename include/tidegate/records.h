@@ -77,8 +77,8 @@ struct service {
 	__be16 port;
 	__u16 endpoint_sum; /* one's complement sum of address and port, for incremental checksums */
 	__u8 protocol;
-	__u8 family; /* enum address_family */
-	__u8 mode;   /* enum forward_mode */
+	__u8 family;	    /* enum address_family */
+	__u8 mode;	    /* enum forward_mode */
 	__u8 on_no_backend; /* enum no_backend_action */
 	__u8 pad[4];
 	__u64 reserved[3];
@@ -166,6 +166,14 @@ struct node_settings {
 /* A tick is 2^TICK_SHIFT nanoseconds of CLOCK_MONOTONIC_COARSE: about 4.3 seconds, wrapping in 78 hours. */
 enum flow_time {
 	TICK_SHIFT = 32,
+};
+
+/* How frames leave for an interface that is not a device itself. */
+struct egress {
+	__u32 device;	  /* index of the device below; 0: only the kernel can send by the interface */
+	__be16 tags[2];	  /* VLAN tags on that device, the outer one first: priority and ID; 0: none */
+	__u8 service_tag; /* 1: the outer tag is one of 802.1ad, not of 802.1Q */
+	__u8 pad[3];
 };
 
 /* Packets sent to one backend, of one CPU. */

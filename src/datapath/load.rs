@@ -41,6 +41,7 @@ pub(super) struct Maps {
     pub(super) nat_sources_v4: MapHandle,
     pub(super) nat_sources_v6: MapHandle,
     pub(super) flows: MapHandle,
+    pub(super) egress: MapHandle,
     pub(super) node: MapHandle,
     pub(super) ledger: MapHandle,
     pub(super) hook_ledger: MapHandle,
@@ -110,6 +111,7 @@ fn for_each_pinned_map(
     action("nat_sources_v4", &mut maps.nat_sources_v4)?;
     action("nat_sources_v6", &mut maps.nat_sources_v6)?;
     action("flows", &mut maps.flows)?;
+    action("egress", &mut maps.egress)?;
     action("ledger", &mut maps.ledger)?;
     action("hook_ledger", &mut maps.hook_ledger)?;
     action("backend_counters", &mut maps.backend_counters)?;
@@ -211,6 +213,7 @@ impl Maps {
             "nat_sources_v4" => &self.nat_sources_v4,
             "nat_sources_v6" => &self.nat_sources_v6,
             "flows" => &self.flows,
+            "egress" => &self.egress,
             "ledger" => &self.ledger,
             "hook_ledger" => &self.hook_ledger,
             "backend_counters" => &self.backend_counters,
@@ -232,6 +235,7 @@ fn take_maps(maps: &super::skeleton::LbMaps<'_>) -> Result<Maps, DatapathError> 
         nat_sources_v4: take(&maps.nat_sources_v4)?,
         nat_sources_v6: take(&maps.nat_sources_v6)?,
         flows: take(&maps.flows)?,
+        egress: take(&maps.egress)?,
         node: take(&maps.node)?,
         ledger: take(&maps.ledger)?,
         hook_ledger: take(&maps.hook_ledger)?,

@@ -74,7 +74,10 @@ impl<D: Datapath> Engine<D> {
         let started = Instant::now();
         let writes = self.datapath.writes();
         let tables = self.tables_published;
+        self.change_egress()?;
+        self.begin_encapsulation()?;
         let refused = self.apply_in_rounds()?;
+        self.finish_encapsulation()?;
         self.dirty = refused.iter().map(|(address, _)| *address).collect();
         let applied = Applied {
             writes: self.datapath.writes() - writes,

@@ -8,7 +8,7 @@ use crate::{
         Adopted, AdoptedService, BackendRecord, FlowOwner, Membership, RecordRange, ServiceRecord, Slot,
     },
     maglev::Candidate,
-    model::{BackendAddress, BackendState, Mode, Protocol, ServiceAddress},
+    model::{BackendAddress, BackendState, Egress, Mode, Protocol, ServiceAddress},
 };
 
 /// A service as the datapath holds it.
@@ -81,6 +81,8 @@ pub(super) struct Programmed {
     pub(super) services: BTreeMap<ServiceAddress, ProgrammedService>,
     /// Services that were begun to be written: no packet was ever led to them.
     pub(super) unfinished: BTreeMap<ServiceAddress, ProgrammedService>,
+    /// How frames leave for interfaces that are not devices themselves.
+    pub(super) egress: BTreeMap<u32, Egress>,
     /// Keys to unbind.
     pub(super) stray_addresses: BTreeSet<ServiceAddress>,
     /// IDs that no key leads to any more: to be cleared after a grace period, with the records where those are known.
@@ -106,6 +108,7 @@ impl Programmed {
         let mut programmed = Self {
             services: BTreeMap::new(),
             unfinished: BTreeMap::new(),
+            egress: adopted.egress,
             stray_addresses: adopted.stray_addresses.into_iter().collect(),
             retired: BTreeMap::new(),
             retired_backends: BTreeSet::new(),

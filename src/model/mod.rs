@@ -4,6 +4,7 @@
 //! *Desired* state ([`Desired`]) is what the operator asked for; *observed* state ([`status`]) is what runs.
 
 mod desired;
+mod encapsulation;
 mod health;
 mod names;
 mod nexthop;
@@ -13,6 +14,7 @@ pub use desired::{
     ApiSocket, AttachMode, Backend, BackendAddress, Capacity, DEFAULT_SOCKET, Desired, Interface, Mode,
     OnNoBackend, Protocol, Service, ServiceAddress, backend_records,
 };
+pub use encapsulation::{Encapsulation, GUE_PORT, SourcePrefix};
 pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, Streak, Verdict};
 pub use names::{InvalidName, ServiceName};
-pub use nexthop::{NextHop, Route};
+pub use nexthop::{Egress, NextHop, Route, VlanTags};

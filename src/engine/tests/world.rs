@@ -12,7 +12,7 @@ use crate::{
     health::{Report, Target},
     model::{
         Backend, BackendAddress, BackendState, HealthCheck, InitialState, Mode, NextHop, OnNoBackend,
-        Protocol, Route, Service, ServiceAddress, ServiceName, Verdict,
+        Protocol, Route, Service, ServiceAddress, ServiceName, Verdict, VlanTags,
     },
 };
 
@@ -67,6 +67,8 @@ pub fn unresolved(interface: u32) -> NextHop {
 fn route(interface: u32) -> Route {
     Route {
         interface,
+        device: interface,
+        tags: VlanTags::default(),
         interface_name: format!("eth{interface}"),
         source_mac: [2, 0, 0, 0, 0, 1],
         mtu: 1500,
