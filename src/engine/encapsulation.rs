@@ -41,8 +41,8 @@ mod tests {
     use crate::{
         datapath::{Memory, Step},
         model::{
-            Backend, BackendAddress, Encapsulation, HealthCheck, Mode, NextHop, Protocol, Route, Service,
-            ServiceAddress, SourcePrefix, VlanTags,
+            Backend, BackendAddress, Encapsulation, HealthCheck, Mode, NextHop, OnNoBackend, Protocol, Route,
+            Service, ServiceAddress, SourcePrefix, VlanTags,
         },
     };
 
@@ -59,6 +59,7 @@ mod tests {
                 protocol: Protocol::Tcp,
             },
             mode,
+            on_no_backend: OnNoBackend::Drop,
             max_backends: 1,
             health: HealthCheck::none(),
             backends: vec![Backend { address: backend, weight: 1 }],
