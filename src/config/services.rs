@@ -11,9 +11,9 @@ use super::{
     ports::{SeenRanges, check_overlap, check_probe, ports},
     problem::quoted,
 };
-use crate::model::{Backend, HealthCheck, Mode, Protocol, Service, ServiceAddress, ServiceName};
+use crate::model::{Backend, HealthCheck, Mode, OnNoBackend, Protocol, Service, ServiceAddress, ServiceName};
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "name",
     "address",
     "port",
@@ -22,6 +22,7 @@ const KEYS: [&str; 11] = [
     "mode",
     "hash",
     "hash-prefix",
+    "on-no-backend",
     "table",
     "health",
     "backends",
@@ -30,6 +31,11 @@ const PROTOCOLS: [(&str, Protocol); 2] = [("tcp", Protocol::Tcp), ("udp", Protoc
 const MODES: [(&str, Mode); 5] = {
     let [nat, dsr, ipip, gre, gue] = Mode::ALL;
     [(nat.name(), nat), (dsr.name(), dsr), (ipip.name(), ipip), (gre.name(), gre), (gue.name(), gue)]
+};
+
+const ON_NO_BACKEND: [(&str, OnNoBackend); 3] = {
+    let [drop, reject, pass] = OnNoBackend::ALL;
+    [(drop.name(), drop), (reject.name(), reject), (pass.name(), pass)]
 };
 
 /// Backends that a table is sized for where nothing is said and no more are listed.
@@ -66,6 +72,10 @@ fn service(field: &Field<'_>, base: &HealthCheck, seen: &mut Seen) -> Option<Ser
     let mode = fields
         .require("mode", "say how packets are sent to backends: nat, dsr, ipip, gre or gue")
         .and_then(|field| field.choice(&MODES));
+    let on_no_backend = match fields.get("on-no-backend") {
+        Some(field) => field.choice(&ON_NO_BACKEND),
+        None => Some(OnNoBackend::default()),
+    };
     let health = match fields.get("health") {
         Some(field) => health(&field, base),
         None => Some(base.clone()),
@@ -86,6 +96,7 @@ fn service(field: &Field<'_>, base: &HealthCheck, seen: &mut Seen) -> Option<Ser
         address: address?,
         mode: mode?,
         hash: hash?,
+        on_no_backend: on_no_backend?,
         max_backends: max_backends?,
         health: health?,
         backends: backends?,

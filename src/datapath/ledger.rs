@@ -64,6 +64,8 @@ pub const REASONS: &[Reason] = &[
     Reason::new(code::PASS_NOT_TUNNELLED, "pass-not-tunnelled"),
     Reason::new(code::PASS_OUTER_NOT_LOCAL, "pass-outer-not-local"),
     Reason::new(code::PASS_EXTENSION_HEADER, "pass-extension-header"),
+    Reason::new(code::PASS_NO_BACKEND, "pass-no-backend"),
+    Reason::new(code::PASS_ICMP_UNKNOWN_FLOW, "pass-icmp-unknown-flow"),
     Reason::new(code::PASS_OUTER_CHECKSUM, "pass-outer-checksum"),
     Reason::new(code::DROP_BAD_LENGTH, "drop-bad-length"),
     Reason::new(code::DROP_NO_BACKEND, "drop-no-backend"),
@@ -79,6 +81,9 @@ pub const REASONS: &[Reason] = &[
     Reason::new(code::DROP_INNER_MALFORMED, "drop-inner-malformed"),
     Reason::new(code::DROP_INNER_NOT_LOCAL, "drop-inner-not-local"),
     Reason::new(code::DROP_ECN_CONFLICT, "drop-ecn-conflict"),
+    Reason::new(code::DROP_NO_BACKEND_ANSWERED, "drop-no-backend-answered"),
+    Reason::new(code::DROP_TOO_BIG_ANSWERED, "drop-too-big-answered"),
+    Reason::new(code::DROP_TTL_EXPIRED_ANSWERED, "drop-ttl-expired-answered"),
 ];
 
 /// One block of the ledger, added up over all CPUs.

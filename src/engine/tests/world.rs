@@ -11,8 +11,8 @@ use crate::{
     engine::{Applied, Engine, EngineError},
     health::{Report, Target},
     model::{
-        Backend, BackendAddress, BackendState, HashMode, HealthCheck, InitialState, Mode, NextHop, Protocol,
-        Route, Service, ServiceAddress, ServiceName, Verdict, VlanTags,
+        Backend, BackendAddress, BackendState, HashMode, HealthCheck, InitialState, Mode, NextHop,
+        OnNoBackend, Protocol, Route, Service, ServiceAddress, ServiceName, Verdict, VlanTags,
     },
 };
 
@@ -40,6 +40,7 @@ pub fn service(number: u8, backends: &[u8]) -> Service {
         address: vip(number),
         mode: Mode::Ipip,
         hash: HashMode::FiveTuple,
+        on_no_backend: OnNoBackend::Drop,
         max_backends: 2,
         health: HealthCheck::none(),
         backends: backends.iter().map(|&number| Backend { address: backend(number), weight: 1 }).collect(),

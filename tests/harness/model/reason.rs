@@ -43,6 +43,8 @@ reasons! {
     PassNotTunnelled = 22 "PASS_NOT_TUNNELLED",
     PassOuterNotLocal = 23 "PASS_OUTER_NOT_LOCAL",
     PassExtensionHeader = 24 "PASS_EXTENSION_HEADER",
+    PassNoBackend = 25 "PASS_NO_BACKEND",
+    PassIcmpUnknownFlow = 26 "PASS_ICMP_UNKNOWN_FLOW",
     PassOuterChecksum = 27 "PASS_OUTER_CHECKSUM",
     DropBadLength = 32 "DROP_BAD_LENGTH",
     DropNoBackend = 33 "DROP_NO_BACKEND",
@@ -58,6 +60,9 @@ reasons! {
     DropInnerMalformed = 43 "DROP_INNER_MALFORMED",
     DropInnerNotLocal = 44 "DROP_INNER_NOT_LOCAL",
     DropEcnConflict = 45 "DROP_ECN_CONFLICT",
+    DropNoBackendAnswered = 48 "DROP_NO_BACKEND_ANSWERED",
+    DropTooBigAnswered = 49 "DROP_TOO_BIG_ANSWERED",
+    DropTtlExpiredAnswered = 50 "DROP_TTL_EXPIRED_ANSWERED",
 }
 
 impl Reason {
