@@ -45,6 +45,26 @@ static __always_inline __u64 hash_five_tuple(const struct packet *packet)
 	return hash * HASH_MULTIPLIER_A;
 }
 
+/*
+ * The same of what all pieces of a datagram have in common. Without the identification: what a host sends in pieces goes one
+ * way, like the rest of its flows.
+ */
+__noinline __u64 hash_hosts(const struct packet *packet)
+{
+	const __u64 *source, *destination;
+	__u64 hash;
+
+	if (!packet)
+		return 0;
+	source = (const __u64 *)packet->source;
+	destination = (const __u64 *)packet->destination;
+	hash = hash_round(HASH_MULTIPLIER_C, source[0], HASH_MULTIPLIER_A);
+	hash = hash_round(hash, source[1], HASH_MULTIPLIER_B);
+	hash = hash_round(hash, destination[0], HASH_MULTIPLIER_A);
+	hash = hash_round(hash, destination[1], HASH_MULTIPLIER_B);
+	return hash_round(hash, packet->family, HASH_MULTIPLIER_B) * HASH_MULTIPLIER_A;
+}
+
 /* Hash of a client's address, port and protocol, keyed with the node's secret. */
 static __always_inline __u64 hash_client(const __be32 *address, __be16 port, const struct packet *packet,
 					 const struct node_settings *settings)

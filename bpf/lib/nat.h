@@ -61,12 +61,15 @@ static __always_inline __u32 translate(struct xdp_md *ctx, const struct packet *
 	struct udphdr *ports = l4; /* TCP has its ports in the same place */
 	__u32 reason;
 
-	if ((void *)(ports + 1) > data_end)
+	if (packet->fragment != FRAGMENT_LATER && (void *)(ports + 1) > data_end)
 		return DROP_INTERNAL;
 	reason = packet->family == FAMILY_IPV4 ? translate_ipv4(l3, data_end, translation)
 					       : translate_ipv6(l3, data_end, translation);
-	if (reason)
+	/* The one checksum of a fragmented datagram stands in its first piece, and changes by what changes in the headers. */
+	if (reason || packet->fragment == FRAGMENT_LATER)
 		return reason;
+	if ((void *)(ports + 1) > data_end)
+		return DROP_INTERNAL;
 	if (translation->source)
 		ports->source = translation->port;
 	else

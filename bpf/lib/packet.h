@@ -39,7 +39,7 @@ struct packet {
 	__u8 protocol;	    /* of what follows the IP headers */
 	__u8 tcp_flags;	    /* 0 for UDP */
 	__u8 fragment;	    /* enum fragment */
-	__u8 pad[2];
+	__u16 fragment_offset; /* in bytes */
 };
 
 static __always_inline __u32 parse_ports(void *l4, void *data_end, struct packet *packet)
@@ -73,7 +73,7 @@ static __always_inline __u32 parse_ports(void *l4, void *data_end, struct packet
 	return PASS_NOT_TCP_UDP;
 }
 
-static __always_inline __u8 fragment_of(int more, int offset)
+static __always_inline __u8 fragment_of(int more, __u16 offset)
 {
 	if (offset)
 		return FRAGMENT_LATER;
@@ -97,8 +97,8 @@ static __always_inline __u32 parse_ipv4(void *data, void *data_end, struct packe
 	packet->ip_length = bpf_ntohs(ip->tot_len);
 	packet->l4_offset = packet->l3_offset + header_length;
 	packet->datagram = ip->id;
-	packet->fragment =
-		fragment_of(ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS), ip->frag_off & bpf_htons(IP_OFFSET_MASK));
+	packet->fragment_offset = bpf_ntohs(ip->frag_off) << 3;
+	packet->fragment = fragment_of(ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS), packet->fragment_offset);
 	if (packet->fragment == FRAGMENT_LATER)
 		return PASS_FRAGMENT;
 	return parse_ports((void *)ip + header_length, data_end, packet);
@@ -119,8 +119,9 @@ static __always_inline int step_extension(void *data, void *data_end, struct pac
 	packet->protocol = extension->nexthdr;
 	if (kind == IPPROTO_FRAGMENT) {
 		packet->datagram = fragment->identification;
+		packet->fragment_offset = bpf_ntohs(fragment->frag_off) & IP6_OFFSET_MASK;
 		packet->fragment = fragment_of(fragment->frag_off & bpf_htons(IP6_MORE_FRAGMENTS),
-					       fragment->frag_off & bpf_htons(IP6_OFFSET_MASK));
+					       packet->fragment_offset);
 		packet->l4_offset = offset + sizeof(*fragment);
 		/* What follows in a later fragment is payload, whatever its next header says. */
 		return packet->fragment != FRAGMENT_LATER;
