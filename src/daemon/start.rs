@@ -27,6 +27,7 @@ impl Daemon {
         let mut engine = Engine::adopt(opened)?;
         engine.set_problems("capacity", capacity_problems);
         engine.set_desired(&desired.services);
+        engine.set_address_policy(desired.address_policy);
         /* Before anything is applied: a backend that was found pinned is known, a new one is not. */
         let targets = engine.probe_targets();
 

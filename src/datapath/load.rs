@@ -29,6 +29,8 @@ pub(super) struct Sizes {
     pub(super) records: u32,
     /// Buckets of the flow table; a power of two.
     pub(super) flow_buckets: u32,
+    /// Fragmented datagrams.
+    pub(super) fragments: u32,
 }
 
 /// The maps of the load balancer. All but `no_table` are pinned under their names.
@@ -41,6 +43,8 @@ pub(super) struct Maps {
     pub(super) nat_sources_v4: MapHandle,
     pub(super) nat_sources_v6: MapHandle,
     pub(super) flows: MapHandle,
+    pub(super) addresses: MapHandle,
+    pub(super) fragments: MapHandle,
     pub(super) node: MapHandle,
     pub(super) ledger: MapHandle,
     pub(super) hook_ledger: MapHandle,
@@ -110,6 +114,8 @@ fn for_each_pinned_map(
     action("nat_sources_v4", &mut maps.nat_sources_v4)?;
     action("nat_sources_v6", &mut maps.nat_sources_v6)?;
     action("flows", &mut maps.flows)?;
+    action("addresses", &mut maps.addresses)?;
+    action("fragments", &mut maps.fragments)?;
     action("ledger", &mut maps.ledger)?;
     action("hook_ledger", &mut maps.hook_ledger)?;
     action("backend_counters", &mut maps.backend_counters)?;
@@ -154,7 +160,9 @@ pub(super) fn exclude_load_balancer(skeleton: &mut OpenLbSkel<'_>) -> Result<(),
     skeleton.progs.xdp_lb.set_autoload(false);
     skeleton.progs.tc_nat.set_autoload(false);
     skeleton.progs.tc_handoff.set_autoload(false);
-    skeleton.maps.no_table.set_autocreate(false).map_err(load_failed)?;
+    for map in [&mut skeleton.maps.no_table, &mut skeleton.maps.echo_allowance] {
+        map.set_autocreate(false).map_err(load_failed)?;
+    }
     for_each_pinned_map(skeleton, |_, map| map.set_autocreate(false).map_err(load_failed))
 }
 
@@ -170,7 +178,9 @@ fn set_sizes(skeleton: &mut OpenLbSkel<'_>, sizes: Sizes) -> Result<(), Datapath
     set(&mut maps.backend_counters, sizes.records)?;
     set(&mut maps.nat_sources_v4, sizes.records)?;
     set(&mut maps.nat_sources_v6, sizes.records)?;
-    set(&mut maps.flows, sizes.flow_buckets)
+    set(&mut maps.flows, sizes.flow_buckets)?;
+    set(&mut maps.addresses, sizes.services)?;
+    set(&mut maps.fragments, sizes.fragments)
 }
 
 /// Takes a pinned map over, if it is what its name says. libbpf itself checks nothing here.
@@ -211,6 +221,8 @@ impl Maps {
             "nat_sources_v4" => &self.nat_sources_v4,
             "nat_sources_v6" => &self.nat_sources_v6,
             "flows" => &self.flows,
+            "addresses" => &self.addresses,
+            "fragments" => &self.fragments,
             "ledger" => &self.ledger,
             "hook_ledger" => &self.hook_ledger,
             "backend_counters" => &self.backend_counters,
@@ -232,6 +244,8 @@ fn take_maps(maps: &super::skeleton::LbMaps<'_>) -> Result<Maps, DatapathError> 
         nat_sources_v4: take(&maps.nat_sources_v4)?,
         nat_sources_v6: take(&maps.nat_sources_v6)?,
         flows: take(&maps.flows)?,
+        addresses: take(&maps.addresses)?,
+        fragments: take(&maps.fragments)?,
         node: take(&maps.node)?,
         ledger: take(&maps.ledger)?,
         hook_ledger: take(&maps.hook_ledger)?,

@@ -6,6 +6,7 @@
 //! How the operations must be ordered so that no packet ever sees half of a change is the engine's business; that each
 //! single one is atomic towards packets is this module's, and stands with each method.
 
+mod addresses;
 mod attach;
 mod decap;
 mod error;
@@ -18,6 +19,7 @@ mod records;
 mod skeleton;
 mod sys;
 
+pub use addresses::{AddressServices, OnAddress};
 pub use attach::{Attachment, TcAttach, detach_all};
 pub use decap::{Decap, DecapStatus};
 pub use error::DatapathError;
@@ -28,9 +30,12 @@ pub use pins::{DEFAULT_PINS, Pins};
 pub use records::{BackendRecord, FlowOwner, Link, LinkFlags, Membership, RecordRange, ServiceRecord, Slot};
 pub use sys::RunOutcome;
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
-use crate::model::{BackendAddress, Protocol, ServiceAddress};
+use crate::model::{AddressPolicy, BackendAddress, Protocol, ServiceAddress};
 
 /// A service found in pinned maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +61,10 @@ pub struct Adopted {
     pub stray_ids: Vec<u16>,
     /// NAT sources.
     pub nat_sources: BTreeSet<(BackendAddress, Protocol)>,
+    /// Addresses, with the services they are said to have.
+    pub addresses: BTreeMap<IpAddr, AddressServices>,
+    /// What is done with packets for these addresses that are for no service.
+    pub address_policy: AddressPolicy,
     /// The ID given out last.
     pub last_service_id: u16,
 }
@@ -100,6 +109,16 @@ pub trait Datapath: Send {
 
     /// Packets for `address` are no longer for a service.
     fn unbind(&mut self, address: ServiceAddress) -> Result<(), DatapathError>;
+
+    /// Tells which services an address has, atomically for each protocol; `None` takes the address away.
+    fn set_address(
+        &mut self,
+        address: IpAddr,
+        services: Option<AddressServices>,
+    ) -> Result<(), DatapathError>;
+
+    /// Replaces what is done with packets for the addresses of services that are for no service.
+    fn set_address_policy(&mut self, policy: AddressPolicy) -> Result<(), DatapathError>;
 
     /// Writes a backend record whole, or clears it with `None`. Not atomic: only for one that no packet uses.
     fn write_backend(&mut self, record: u32, backend: Option<&BackendRecord>) -> Result<(), DatapathError>;

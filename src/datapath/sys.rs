@@ -66,6 +66,8 @@ plain_data!(
     node_settings,
     endpoint_v4,
     endpoint_v6,
+    address_key,
+    address_services,
     ledger,
     backend_counters
 );

@@ -6,8 +6,8 @@
 //! 2. Records of new backends are written, and changed next hops, before any table leads to them.
 //! 3. NAT sources are added, so that replies are recognised before there can be any.
 //! 4. All changed tables are published in one batch, those of new services among them.
-//! 5. Addresses of new services are bound; where a service is replaced, the same store ends the old one.
-//! 6. Addresses of services that went are unbound; backends that went are marked unused.
+//! 5. Addresses of new services are told, then bound; where a service is replaced, the same store ends the old one.
+//! 6. Addresses of services that went are unbound, then told no more; backends that went are marked unused.
 //! 7. After a grace period nothing can be using what went: flows that name it are removed, then its records are cleared and its
 //!    IDs and numbers are free.
 //!
@@ -46,6 +46,7 @@ impl<D: Datapath> Engine<D> {
         let writes = self.datapath.writes();
         let tables = self.tables_published;
         let done = self.change_services().and_then(|()| {
+            self.change_address_policy()?;
             self.unbind_what_went()?;
             Ok(self.clear_what_went()?)
         });
@@ -296,6 +297,7 @@ impl<D: Datapath> Engine<D> {
 
     fn bind(&mut self, new: NewService) -> Result<(), DatapathError> {
         let id = new.programmed.id;
+        self.add_address(new.address, id)?;
         self.datapath.bind(new.address, id)?;
         self.programmed.retired.remove(&id);
         self.programmed.stray_addresses.remove(&new.address);
@@ -331,6 +333,7 @@ impl<D: Datapath> Engine<D> {
             self.datapath.unbind(address)?;
             self.programmed.stray_addresses.remove(&address);
         }
+        self.correct_addresses()?;
         for (address, number) in self.programmed.retired_backends.clone() {
             self.mark_unused(address, number)?;
         }

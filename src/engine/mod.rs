@@ -4,6 +4,7 @@
 //! out the difference in an order in which no packet ever meets half of a change ([`apply`]). What fails half-way leaves the
 //! old state serving, and the same call repeated carries on from there.
 
+mod addresses;
 mod allocate;
 mod apply;
 mod goal;
@@ -23,7 +24,8 @@ use crate::{
     datapath::{Datapath, DatapathError},
     health::{Report, Target},
     model::{
-        BackendAddress, BackendState, InitialState, NextHop, Service, ServiceAddress, ServiceName, Verdict,
+        AddressPolicy, BackendAddress, BackendState, InitialState, NextHop, Service, ServiceAddress,
+        ServiceName, Verdict,
         status::{InterfaceStatus, Problem},
     },
 };
@@ -86,6 +88,7 @@ pub struct Engine<D> {
     datapath: D,
     programmed: Programmed,
     desired: BTreeMap<ServiceAddress, Service>,
+    address_policy: AddressPolicy,
     /// Names in the order of the configuration.
     order: Vec<ServiceAddress>,
     health: BTreeMap<(ServiceAddress, BackendAddress), Health>,
@@ -109,6 +112,7 @@ impl<D: Datapath> Engine<D> {
         let programmed = Programmed::from_adopted(adopted);
         Ok(Self {
             datapath,
+            address_policy: programmed.address_policy,
             programmed,
             desired: BTreeMap::new(),
             order: Vec::new(),
@@ -150,6 +154,12 @@ impl<D: Datapath> Engine<D> {
             }
         }
         self.health = health;
+    }
+
+    /// Replaces what is done with packets for the addresses of services that are for no service. Takes effect with
+    /// [`Engine::apply`].
+    pub fn set_address_policy(&mut self, policy: AddressPolicy) {
+        self.address_policy = policy;
     }
 
     fn initial_health(&self, service: &Service, backend: BackendAddress, kept: Option<Health>) -> Health {
@@ -240,7 +250,9 @@ impl<D: Datapath> Engine<D> {
 
     /// True while something remains to be applied.
     pub fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty() || self.programmed.has_leftovers()
+        !self.dirty.is_empty()
+            || self.programmed.has_leftovers()
+            || self.address_policy != self.programmed.address_policy
     }
 
     /// True where a service translates addresses, so that this node must forward replies.

@@ -1,11 +1,16 @@
 //! The mirror of what the datapath holds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use crate::{
-    datapath::{Adopted, AdoptedService, BackendRecord, FlowOwner, Membership, ServiceRecord, Slot},
+    datapath::{
+        AddressServices, Adopted, AdoptedService, BackendRecord, FlowOwner, Membership, ServiceRecord, Slot,
+    },
     maglev::Candidate,
-    model::{BackendAddress, BackendState, Protocol, ServiceAddress},
+    model::{AddressPolicy, BackendAddress, BackendState, Protocol, ServiceAddress},
 };
 
 /// A service that packets are led to.
@@ -56,6 +61,9 @@ pub(super) struct Programmed {
     /// Services that no key leads to any more (or yet): to be cleared after a grace period.
     pub(super) retired: BTreeMap<u16, Option<ProgrammedService>>,
     pub(super) nat_sources: BTreeSet<(BackendAddress, Protocol)>,
+    /// Addresses, with the services they are said to have.
+    pub(super) addresses: BTreeMap<IpAddr, AddressServices>,
+    pub(super) address_policy: AddressPolicy,
     pub(super) last_service_id: u16,
     /// Numbers of former backends whose records are to be cleared after a grace period, by service.
     pub(super) retired_backends: BTreeSet<(ServiceAddress, u16)>,
@@ -71,6 +79,8 @@ impl Programmed {
             stray_addresses: adopted.stray_addresses.into_iter().collect(),
             retired: adopted.stray_ids.into_iter().map(|id| (id, None)).collect(),
             nat_sources: adopted.nat_sources,
+            addresses: adopted.addresses,
+            address_policy: adopted.address_policy,
             last_service_id: adopted.last_service_id,
             flows_unchecked: true,
             ..Self::default()
@@ -137,6 +147,13 @@ impl Programmed {
                 members.map(|&backend| FlowOwner { service: service.id, backend })
             })
             .collect()
+    }
+
+    /// The services that packets for this address are led to.
+    pub(super) fn services_on(&self, address: IpAddr) -> impl Iterator<Item = (ServiceAddress, u16)> + '_ {
+        let first = ServiceAddress { address, port: 0, protocol: Protocol::Tcp };
+        let on_address = self.services.range(first..).take_while(move |(key, _)| key.address == address);
+        on_address.map(|(key, service)| (*key, service.id))
     }
 
     /// The NAT sources that the programmed services need.

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{HealthCheck, ServiceName};
+use super::{AddressPolicy, HealthCheck, ServiceName};
 
 /// Everything a node is asked to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Desired {
     pub api: ApiSocket,
     /// Sizes of the kernel's maps.
     pub capacity: Capacity,
+    /// What is done with packets for the addresses of services that are for no service.
+    pub address_policy: AddressPolicy,
     /// Services in the order of the file; names and addresses unique.
     pub services: Vec<Service>,
 }
@@ -71,11 +73,13 @@ pub struct Capacity {
     pub backends: u32,
     /// Flows that can be tracked at once.
     pub flows: u32,
+    /// Fragmented datagrams that can be under way at once; of each source that fragments, one more entry is used.
+    pub fragments: u32,
 }
 
 impl Default for Capacity {
     fn default() -> Self {
-        Self { services: 4096, backends: 262_144, flows: 1_000_000 }
+        Self { services: 4096, backends: 262_144, flows: 1_000_000, fragments: 16_384 }
     }
 }
 

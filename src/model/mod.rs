@@ -3,12 +3,14 @@
 //! Everything else depends on this module; it depends on nothing but the standard library and serde.
 //! *Desired* state ([`Desired`]) is what the operator asked for; *observed* state ([`status`]) is what runs.
 
+mod addresses;
 mod desired;
 mod health;
 mod names;
 mod nexthop;
 pub mod status;
 
+pub use addresses::{AddressPolicy, EchoRequest, UnservedPort};
 pub use desired::{
     ApiSocket, AttachMode, Backend, BackendAddress, Capacity, Desired, Interface, Mode, Protocol, Service,
     ServiceAddress, backend_records,
