@@ -1,5 +1,9 @@
-//! Black-box tests, one module a capability.
+//! Black-box tests, one module a capability. `README.md` beside this file says how they are made and run.
+
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod cli;
 mod config;
+#[allow(dead_code, unused_imports, reason = "a toolbox: no single test needs all of it")]
+mod harness;
+mod packet_path;

@@ -1,0 +1,77 @@
+//! The two hashes of flows, whose arithmetic is part of the contract: all nodes must choose alike.
+//!
+//! Addresses and ports are in network byte order and are taken as little-endian machine words, as on x86-64 and arm64.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// The golden ratio's fraction, and those of the square roots of 3 and 5, made odd.
+const MULTIPLIER_A: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Multiplies, plus [`REHASH_ADDEND`], a hash whose backend cannot be used.
+const MULTIPLIER_B: u64 = 0xbb67_ae85_84ca_a73b;
+/// Also the seed of the tables' hash.
+const REHASH_ADDEND: u64 = 0x3c6e_f372_fe94_f82b;
+
+/// Hash of a flow for the table of its service: the same on every node.
+pub fn five_tuple(source: SocketAddr, destination: SocketAddr, protocol: u8) -> u64 {
+    let seed = REHASH_ADDEND;
+    let mixed = match (source.ip(), destination.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let word = u64::from(u32::from_le_bytes(from.octets())) << 32
+                | u64::from(u32::from_le_bytes(to.octets()));
+            round(seed, word, MULTIPLIER_A)
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let (from, to) = (halves(from.octets()), halves(to.octets()));
+            let once = round(round(seed, from[0], MULTIPLIER_A), from[1], MULTIPLIER_B);
+            round(round(once, to[0], MULTIPLIER_A), to[1], MULTIPLIER_B)
+        }
+        _ => panic!("{source} and {destination} are of different families"),
+    };
+    let ports =
+        word_of_port(source.port()) << 32 | word_of_port(destination.port()) << 16 | u64::from(protocol);
+    round(mixed, ports, MULTIPLIER_B).wrapping_mul(MULTIPLIER_A)
+}
+
+/// The hash to try next where the backend of the first has the client's port in use through another service.
+pub fn rehash(hash: u64) -> u64 {
+    hash.wrapping_mul(MULTIPLIER_B).wrapping_add(REHASH_ADDEND)
+}
+
+/// Hash of a client for the flow table, keyed with the secret of the node.
+pub fn client(client: SocketAddr, protocol: u8, secret: [u64; 2]) -> u64 {
+    let ports = word_of_port(client.port()) << 8 | u64::from(protocol);
+    let mixed = match client.ip() {
+        IpAddr::V4(address) => {
+            round(secret[0], u64::from(u32::from_le_bytes(address.octets())) << 32 | ports, MULTIPLIER_A)
+        }
+        IpAddr::V6(address) => {
+            let words = halves(address.octets());
+            let once = round(round(secret[1], words[0], MULTIPLIER_A), words[1], MULTIPLIER_B);
+            round(once, ports, MULTIPLIER_A)
+        }
+    };
+    round(mixed, secret[1], MULTIPLIER_B)
+}
+
+/// The slot of a table for a hash: its upper half, scaled to the number of slots.
+pub fn slot_index(hash: u64, slots: usize) -> usize {
+    ((u128::from(hash >> 32) * slots as u128) >> 32) as usize
+}
+
+fn round(state: u64, word: u64, multiplier: u64) -> u64 {
+    let product = (state ^ word).wrapping_mul(multiplier);
+    product ^ product >> 32
+}
+
+fn word_of_port(port: u16) -> u64 {
+    u64::from(u16::from_le_bytes(port.to_be_bytes()))
+}
+
+fn halves(octets: [u8; 16]) -> [u64; 2] {
+    let half = |at: usize| {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&octets[at..at + 8]);
+        u64::from_le_bytes(bytes)
+    };
+    [half(0), half(8)]
+}

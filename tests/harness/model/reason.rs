@@ -1,0 +1,81 @@
+//! What became of a packet: the numbers and names of the ledger's reasons.
+
+use std::fmt;
+
+macro_rules! reasons {
+    ($($variant:ident = $number:literal $name:literal),+ $(,)?) => {
+        /// A reason of the ledger. Its number is the index of its counter.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u32)]
+        pub enum Reason {
+            $($variant = $number),+
+        }
+
+        impl Reason {
+            /// Every reason, in the order of the numbers.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// Its name in the contract between C and Rust.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name),+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    ForwardTx = 1 "FORWARD_TX",
+    ForwardRedirect = 2 "FORWARD_REDIRECT",
+    ForwardHandoff = 3 "FORWARD_HANDOFF",
+    ForwardLocal = 4 "FORWARD_LOCAL",
+    ForwardReplyTx = 5 "FORWARD_REPLY_TX",
+    ForwardReplyRedirect = 6 "FORWARD_REPLY_REDIRECT",
+    ForwardReplyHandoff = 7 "FORWARD_REPLY_HANDOFF",
+    ForwardDecapsulated = 8 "FORWARD_DECAPSULATED",
+    PassNotIp = 12 "PASS_NOT_IP",
+    PassNotTcpUdp = 13 "PASS_NOT_TCP_UDP",
+    PassFragment = 14 "PASS_FRAGMENT",
+    PassMalformed = 15 "PASS_MALFORMED",
+    PassNoService = 16 "PASS_NO_SERVICE",
+    PassNotAReply = 17 "PASS_NOT_A_REPLY",
+    PassNotTunnelled = 18 "PASS_NOT_TUNNELLED",
+    PassOuterNotLocal = 19 "PASS_OUTER_NOT_LOCAL",
+    DropBadLength = 24 "DROP_BAD_LENGTH",
+    DropNoBackend = 25 "DROP_NO_BACKEND",
+    DropBackendDown = 26 "DROP_BACKEND_DOWN",
+    DropUnresolved = 27 "DROP_UNRESOLVED",
+    DropTooBig = 28 "DROP_TOO_BIG",
+    DropTtlExpired = 29 "DROP_TTL_EXPIRED",
+    DropFlowTableFull = 30 "DROP_FLOW_TABLE_FULL",
+    DropFlowConflict = 31 "DROP_FLOW_CONFLICT",
+    DropReplyNoRoute = 32 "DROP_REPLY_NO_ROUTE",
+    DropForwardingDisabled = 33 "DROP_FORWARDING_DISABLED",
+    DropInternal = 34 "DROP_INTERNAL",
+    DropInnerMalformed = 35 "DROP_INNER_MALFORMED",
+    DropInnerNotLocal = 36 "DROP_INNER_NOT_LOCAL",
+}
+
+impl Reason {
+    /// The number in the contract between C and Rust.
+    pub const fn number(self) -> u32 {
+        self as u32
+    }
+
+    /// The packet was sent on.
+    pub const fn is_forwarded(self) -> bool {
+        self.number() < 12
+    }
+
+    /// The packet was dropped.
+    pub const fn is_dropped(self) -> bool {
+        self.number() >= 24
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
