@@ -122,9 +122,24 @@ fn for_each_pinned_map(
     action("node", &mut maps.node)
 }
 
+/// How often loading is tried again where the verifier was interrupted.
+const ATTEMPTS_AFTER_INTERRUPTION: u32 = 5;
+
 /// Loads the load balancer: on the maps pinned in `adopt`, which must all be there and of the given sizes, or on new ones.
 pub(super) fn load(sizes: Sizes, adopt: Option<&Pins>) -> Result<Loaded, DatapathError> {
     log_libbpf();
+    for _ in 0..ATTEMPTS_AFTER_INTERRUPTION {
+        match load_once(sizes, adopt) {
+            Err(DatapathError::Load { source, .. }) if source.kind() == libbpf_rs::ErrorKind::WouldBlock => {
+                tracing::debug!("the kernel was interrupted while it verified the programs; once more");
+            }
+            done => return done,
+        }
+    }
+    load_once(sizes, adopt)
+}
+
+fn load_once(sizes: Sizes, adopt: Option<&Pins>) -> Result<Loaded, DatapathError> {
     let mut object = MaybeUninit::uninit();
     let mut skeleton = LbSkelBuilder::default().open(&mut object).map_err(load_failed)?;
     exclude_decap(&mut skeleton)?;

@@ -124,7 +124,6 @@ fn service_record(id: u32, service: &Service) -> types::service {
         backends_limit: RECORDS,
         slots: service.table.len() as u32,
         port: service.address.port().to_be(),
-        address_sum: address_sum(service.address.ip()),
         endpoint_sum: endpoint_sum(service.address),
         protocol: service.protocol,
         family: if service.address.is_ipv4() { 4 } else { 6 },
@@ -154,7 +153,6 @@ fn backend_record(service: &Service, backend: &Backend) -> types::backend {
         destination_mac,
         source_mac,
         port: backend.address.port().to_be(),
-        address_sum: address_sum(address),
         endpoint_sum: endpoint_sum(backend.address),
         outer_sum: outer_sum(source, address, service.address.is_ipv6()),
         mode: mode_number(service.mode),
@@ -186,6 +184,7 @@ fn mode_number(mode: Mode) -> u8 {
         Mode::Nat => 1,
         Mode::Dsr => 2,
         Mode::Ipip => 3,
+        _ => unreachable!(),
     }
 }
 

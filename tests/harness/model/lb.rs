@@ -192,7 +192,7 @@ fn send(frame: &[u8], view: &View, mode: Mode, backend: &Backend, ingress: u32, 
         Mode::Ipip if !is_local => {
             sent = encapsulate(frame, view, backend.source, backend.address.ip(), hash as u32);
         }
-        Mode::Ipip | Mode::Dsr => {}
+        _ => {}
     }
     match backend.next_hop {
         NextHop::Local => Verdict::new(Reason::ForwardLocal, Action::Pass, sent),
