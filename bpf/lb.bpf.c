@@ -151,7 +151,7 @@ int xdp_lb(struct xdp_md *ctx)
 {
 	struct packet packet = {};
 	__u32 service_id = 0, held = 0;
-	__u32 reason, bytes;
+	__u32 reason;
 
 	reason = parse_xdp(ctx, &packet);
 	if (packet.fragment == FRAGMENT_LATER && reason == PASS_FRAGMENT)
@@ -168,9 +168,7 @@ int xdp_lb(struct xdp_md *ctx)
 	}
 	if (reason >= LEDGER_FIRST_PASSED && reason < LEDGER_FIRST_DROPPED)
 		reason = judge_passed(ctx, &packet, reason);
-	/* A lying length must not inflate the counters. */
-	bytes = packet.ip_length < packet.frame_length ? packet.ip_length : packet.frame_length;
-	account(service_id, bytes, reason);
+	account(service_id, counted_bytes(packet.ip_length, packet.frame_length), reason);
 	return xdp_action_of(reason);
 }
 
@@ -181,7 +179,7 @@ int tc_nat(struct __sk_buff *skb)
 	struct packet packet = {};
 	__u32 reason = reply_from_stack(skb, &packet);
 
-	account_hook(LEDGER_HOOK_TC_NAT, packet.ip_length, reason);
+	account_hook(LEDGER_HOOK_TC_NAT, counted_bytes(packet.ip_length, skb->len - packet.l3_offset), reason);
 	return reason >= LEDGER_FIRST_DROPPED ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 

@@ -15,6 +15,12 @@ static __always_inline void account_block(struct ledger *block, __u32 bytes, __u
 		block->packets[reason]++;
 }
 
+/* Bytes to count of a packet that says it has `ip_length` and is found to have `found`: a lie must not inflate the sums. */
+static __always_inline __u32 counted_bytes(__u32 ip_length, __u32 found)
+{
+	return ip_length < found ? ip_length : found;
+}
+
 /* Counts one packet of xdp_lb, for the node and, where `service` is not 0, for its service. */
 static __always_inline void account(__u32 service, __u32 bytes, __u32 reason)
 {

@@ -6,6 +6,7 @@
 #ifndef TIDEGATE_DECAPSULATE_H
 #define TIDEGATE_DECAPSULATE_H
 
+#include "account.h"
 #include "encapsulate.h"
 
 /* The UDP port of GUE. */
@@ -77,6 +78,7 @@ static __always_inline __u32 step_shim(void *data, void *data_end, struct tunnel
 				       __u8 *inner_family)
 {
 	void *shim = data + *offset;
+	__u32 length;
 
 	switch (outer->protocol) {
 	case IPPROTO_IPIP:
@@ -106,6 +108,11 @@ static __always_inline __u32 step_shim(void *data, void *data_end, struct tunnel
 			return PASS_NOT_TUNNELLED;
 		if (udp->dest != bpf_htons(decap_gue_port) || (*version >> 4 != 4 && *version >> 4 != 6))
 			return PASS_NOT_TUNNELLED;
+		length = bpf_ntohs(udp->len);
+		if (length < sizeof(*udp) || outer->header_length + length > outer->length)
+			return PASS_MALFORMED;
+		/* What follows the datagram is none of the tunnel's. */
+		outer->length = outer->header_length + length;
 		*inner_family = *version >> 4 == 4 ? FAMILY_IPV4 : FAMILY_IPV6;
 		*offset += sizeof(*udp);
 		return LEDGER_NONE;
@@ -149,13 +156,15 @@ static __always_inline __u32 decapsulate(struct xdp_md *ctx, __u32 *bytes)
 	struct l2_header header = {};
 	__u32 l3_offset, offset, reason;
 	__u8 family, inner_family = 0;
+	int lies;
 
 	reason = find_outer(data, data_end, &l3_offset, &family);
 	if (reason)
 		return reason;
 	if (tunnel_read(data + l3_offset, data_end, family, &outer))
 		return PASS_MALFORMED;
-	*bytes = outer.length;
+	*bytes = counted_bytes(outer.length, data_end - data - l3_offset);
+	lies = outer.length > *bytes;
 	/* A later fragment has no shim to look at. */
 	if (outer.fragment)
 		return PASS_FRAGMENT;
@@ -167,7 +176,7 @@ static __always_inline __u32 decapsulate(struct xdp_md *ctx, __u32 *bytes)
 		return PASS_OUTER_NOT_LOCAL;
 	if (tunnel_read(data + offset, data_end, inner_family, &inner))
 		return DROP_INNER_MALFORMED;
-	if (offset - l3_offset + inner.length > outer.length || outer.length > (__u32)(data_end - data) - l3_offset)
+	if (offset - l3_offset + inner.length > outer.length || lies)
 		return DROP_INNER_MALFORMED;
 	if (!is_local(&inner))
 		return DROP_INNER_NOT_LOCAL;

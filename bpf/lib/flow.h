@@ -14,8 +14,8 @@
 
 #include "choose.h"
 
-/* How many backends are tried where the client's port is in use towards the first. */
-#define FLOW_CONFLICT_ATTEMPTS 4
+/* How many slots are tried where the client's port is in use towards the backend of the first. */
+#define FLOW_CONFLICT_ATTEMPTS 16
 
 /* The second word of struct flow, read and written whole. */
 union flow_word {
@@ -71,10 +71,20 @@ static __always_inline union flow_word flow_read(const struct flow *flow)
 	return word;
 }
 
+/* Ages from here on are those of packets that another CPU noted, whose clock was a little ahead. */
+#define FLOW_AGE_FUTURE 0xfff0
+
+/*
+ * True where the entry may be overwritten. Ticks wrap in 78 hours: the entry of a flow that died and was not overwritten
+ * until then looks alive again for as long as its kind may be silent. It costs a place for that time, and a client that
+ * comes back with the same port meets the same backend; a flow that lives is never taken for dead.
+ */
 static __always_inline int flow_is_dead(const struct flow_query *query, union flow_word word)
 {
 	__u16 age = query->now - word.entry.tick;
 
+	if (age >= FLOW_AGE_FUTURE)
+		age = 0;
 	return !word.entry.owner || age > query->settings->flow_lifetime[word.entry.kind & (FLOW_KINDS - 1)];
 }
 
@@ -190,18 +200,52 @@ static __always_inline struct flow *flow_find_reply(const struct flow_query *que
 }
 
 /*
+ * True where the client of this request uses the same port towards the backend of `record` through another service: replies
+ * carry only the client and the backend, so the two could not be told apart. Asked for new flows only, and verified once
+ * however often it is called.
+ */
+__noinline int flow_conflicts(struct packet *packet, __u32 service_id, __u32 record)
+{
+	struct backend *backend = bpf_map_lookup_elem(&backends, &record);
+	struct flow_query query;
+	__u32 other = 0;
+
+	if (!packet || !backend || flow_query_init(&query, packet->source, packet->source_port, packet))
+		return 0;
+	return flow_find_reply(&query, backend->address, backend->port, packet->protocol, &other) &&
+	       other != service_id;
+}
+
+/*
+ * Chooses the backend of a new flow: that of its slot, or where that is taken, those of other slots. Returns LEDGER_NONE with
+ * `choice` filled, or the reason to drop the packet.
+ */
+static __always_inline __u32 choose_without_conflict(__u32 service_id, const struct service *service, __u64 hash,
+						     struct packet *packet, struct choice *choice)
+{
+	__u32 attempt, reason;
+
+	for (attempt = 0; attempt < FLOW_CONFLICT_ATTEMPTS; attempt++) {
+		reason = choose_by_table(service_id, service, hash, choice);
+		if (reason)
+			return reason;
+		if (!flow_conflicts(packet, service_id, choice->record))
+			return LEDGER_NONE;
+		hash = hash * HASH_MULTIPLIER_B + HASH_MULTIPLIER_C;
+	}
+	return DROP_FLOW_CONFLICT;
+}
+
+/*
  * Chooses the backend of a packet of a service whose flows are all tracked, and records a new flow. Returns LEDGER_NONE with
  * `choice` filled, or the reason to drop the packet.
- *
- * Replies carry only the client and the backend, so one client port cannot be used towards one backend through two services
- * at once: another backend is chosen then.
  */
 static __always_inline __u32 choose_tracked(__u32 service_id, const struct service *service, __u64 hash,
-					    const struct packet *packet, struct choice *choice)
+					    struct packet *packet, struct choice *choice)
 {
 	struct flow_query query;
 	struct flow *flow, *vacant = 0;
-	__u32 attempt, reason, other;
+	__u32 reason;
 
 	if (flow_query_init(&query, packet->source, packet->source_port, packet))
 		return DROP_INTERNAL;
@@ -215,22 +259,13 @@ static __always_inline __u32 choose_tracked(__u32 service_id, const struct servi
 		}
 		/* Its backend is gone: choose anew and use the entry again. */
 	}
-	for (attempt = 0; attempt < FLOW_CONFLICT_ATTEMPTS; attempt++) {
-		reason = choose_by_table(service_id, service, hash, choice);
-		if (reason)
-			return reason;
-		flow = flow_find_reply(&query, choice->backend->address, choice->backend->port, packet->protocol,
-				       &other);
-		if (flow && other != service_id) {
-			hash = hash * HASH_MULTIPLIER_B + HASH_MULTIPLIER_C;
-			continue;
-		}
-		if (!vacant)
-			return DROP_FLOW_TABLE_FULL;
-		flow_write(&query, vacant, service_id << 16 | choice->number, packet);
-		return LEDGER_NONE;
-	}
-	return DROP_FLOW_CONFLICT;
+	reason = choose_without_conflict(service_id, service, hash, packet, choice);
+	if (reason)
+		return reason;
+	if (!vacant)
+		return DROP_FLOW_TABLE_FULL;
+	flow_write(&query, vacant, service_id << 16 | choice->number, packet);
+	return LEDGER_NONE;
 }
 
 #endif /* TIDEGATE_FLOW_H */

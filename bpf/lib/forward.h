@@ -95,14 +95,12 @@ static __always_inline __u32 forward_to_client(struct xdp_md *ctx, const struct 
 		return FORWARD_REPLY_REDIRECT;
 	case BPF_FIB_LKUP_RET_NO_NEIGH:
 		return handoff_note(ctx, fib.ifindex, 0) ? DROP_UNRESOLVED : FORWARD_REPLY_HANDOFF;
-	case BPF_FIB_LKUP_RET_NOT_FWDED:
-		/* The client is this node itself. */
-		return FORWARD_REPLY_HANDOFF;
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
 		return DROP_TOO_BIG;
 	case BPF_FIB_LKUP_RET_FWD_DISABLED:
 		return DROP_FORWARDING_DISABLED;
 	default:
+		/* There is a route, and it says that there is no way: blackhole, unreachable or prohibit. */
 		return DROP_REPLY_NO_ROUTE;
 	}
 }

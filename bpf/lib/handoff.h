@@ -16,7 +16,8 @@
 /* At most 32 bytes, which older kernels allow, in a multiple of 4. */
 struct handoff {
 	__u32 magic;
-	__u32 interface;
+	__u32 ingress;	       /* interface that the packet came in by */
+	__u32 interface;       /* interface to send it out of */
 	__u32 next_hop_family; /* AF_INET or AF_INET6; 0: by the destination of the packet */
 	__be32 next_hop[4];
 };
@@ -32,6 +33,7 @@ static __always_inline int handoff_note(struct xdp_md *ctx, __u32 interface, con
 	if ((void *)(note + 1) > (void *)(long)ctx->data)
 		return -1;
 	note->magic = HANDOFF_MAGIC;
+	note->ingress = ctx->ingress_ifindex;
 	note->interface = interface;
 	note->next_hop_family = 0;
 	if (next_hop) {
@@ -41,17 +43,20 @@ static __always_inline int handoff_note(struct xdp_md *ctx, __u32 interface, con
 	return 0;
 }
 
-/* Carries out the note that xdp_lb put in front of a packet. */
+/*
+ * Carries out the note that xdp_lb put in front of a packet. Nothing is written: of a packet that somebody else holds as well
+ * (a capture is enough), the kernel would make a copy first, which has no metadata. A note stays with its packet, so it is
+ * obeyed only where the packet came in, and not again on another interface of this node.
+ */
 static __always_inline int handoff_carry_out(struct __sk_buff *skb)
 {
 	struct handoff *note = (void *)(long)skb->data_meta;
 	struct bpf_redir_neigh next_hop = {};
 	__u32 interface;
 
-	if ((void *)(note + 1) > (void *)(long)skb->data || note->magic != HANDOFF_MAGIC)
+	if ((void *)(note + 1) > (void *)(long)skb->data || note->magic != HANDOFF_MAGIC ||
+	    note->ingress != skb->ifindex)
 		return TC_ACT_UNSPEC;
-	/* The note has served: should the packet come by here again, it must not be obeyed twice. */
-	note->magic = 0;
 	interface = note->interface;
 	if (!note->next_hop_family)
 		return bpf_redirect_neigh(interface, 0, 0, 0);

@@ -32,8 +32,8 @@ struct packet {
 	__u32 datagram;	    /* identification of a fragmented datagram, as it lies in the header */
 	__u16 l3_offset;    /* of the IP header, from the start of the frame */
 	__u16 l4_offset;    /* of what follows the IP headers, from the start of the frame */
-	__u16 ip_length;    /* of the IP packet, headers included, as its header says */
-	__u16 frame_length; /* bytes of the frame after the Ethernet header and its tags */
+	__u32 ip_length;    /* of the IP packet, headers included, as its header says: up to 65,575 */
+	__u32 frame_length; /* bytes of the frame after the Ethernet header and its tags */
 	__u16 l4_length;    /* shortest TCP or UDP packet that the L4 header admits, header included */
 	__u8 family;	    /* enum address_family; 0: not IP */
 	__u8 protocol;	    /* of what follows the IP headers */
@@ -104,7 +104,13 @@ static __always_inline __u32 parse_ipv4(void *data, void *data_end, struct packe
 	return parse_ports((void *)ip + header_length, data_end, packet);
 }
 
-/* Steps over one extension header. Returns 1 to go on with the next, 0 at the end, -1 where it cannot be followed. */
+static __always_inline int is_extension(__u8 protocol)
+{
+	return protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_DSTOPTS || protocol == IPPROTO_ROUTING ||
+	       protocol == IPPROTO_FRAGMENT;
+}
+
+/* Steps over one extension header. Returns 1 to go on with the next, 0 at the end, else minus the reason to pass it on. */
 static __always_inline int step_extension(void *data, void *data_end, struct packet *packet)
 {
 	__u32 offset = packet->l4_offset & OFFSET_MASK;
@@ -112,28 +118,31 @@ static __always_inline int step_extension(void *data, void *data_end, struct pac
 	struct ipv6_fragment *fragment = data + offset;
 	__u8 kind = packet->protocol;
 
-	if (kind != IPPROTO_HOPOPTS && kind != IPPROTO_DSTOPTS && kind != IPPROTO_ROUTING && kind != IPPROTO_FRAGMENT)
+	if (!is_extension(kind))
 		return 0;
 	if ((void *)(fragment + 1) > data_end)
-		return -1;
+		return -PASS_MALFORMED;
 	packet->protocol = extension->nexthdr;
 	if (kind == IPPROTO_FRAGMENT) {
+		/* A fragment of a fragment; the second header must not make it look whole. */
+		if (packet->fragment)
+			return -PASS_EXTENSION_HEADER;
 		packet->datagram = fragment->identification;
 		packet->fragment_offset = bpf_ntohs(fragment->frag_off) & IP6_OFFSET_MASK;
 		packet->fragment = fragment_of(fragment->frag_off & bpf_htons(IP6_MORE_FRAGMENTS),
 					       packet->fragment_offset);
-		packet->l4_offset = offset + sizeof(*fragment);
-		/* What follows in a later fragment is payload, whatever its next header says. */
-		return packet->fragment != FRAGMENT_LATER;
+		offset += sizeof(*fragment);
+	} else {
+		/* With segments left, the destination in the header is only a way-point. */
+		if (kind == IPPROTO_ROUTING && extension->segments_left)
+			return -PASS_EXTENSION_HEADER;
+		offset += (extension->hdrlen + 1) * 8;
 	}
-	/* With segments left, the destination in the header is only a way-point. */
-	if (kind == IPPROTO_ROUTING && extension->segments_left)
-		return -1;
-	offset += (extension->hdrlen + 1) * 8;
 	if (offset > OFFSET_MASK)
-		return -1;
+		return -PASS_EXTENSION_HEADER;
 	packet->l4_offset = offset;
-	return 1;
+	/* What follows in a later fragment is payload, whatever its next header says. */
+	return packet->fragment != FRAGMENT_LATER;
 }
 
 /* Steps over the extension headers of an IPv6 packet. Returns LEDGER_NONE, or the reason to pass it on. */
@@ -144,11 +153,11 @@ static __always_inline __u32 step_extensions(void *data, void *data_end, struct 
 	for (i = 0; i < MAX_EXTENSIONS; i++) {
 		step = step_extension(data, data_end, packet);
 		if (step < 0)
-			return PASS_EXTENSION_HEADER;
+			return -step;
 		if (!step)
 			return LEDGER_NONE;
 	}
-	return PASS_EXTENSION_HEADER;
+	return is_extension(packet->protocol) ? PASS_EXTENSION_HEADER : LEDGER_NONE;
 }
 
 /*

@@ -25,14 +25,14 @@ enum ledger_reason {
 
 	/* Given to the kernel untouched. */
 	PASS_NOT_IP = 16,	    /* neither IPv4 nor IPv6, behind up to two VLAN tags: ARP, ... */
-	PASS_NOT_TCP_UDP = 17,	    /* IP with another payload, or with IPv6 extension headers */
+	PASS_NOT_TCP_UDP = 17,	    /* IP with another payload */
 	PASS_FRAGMENT = 18,	    /* a piece without ports, of a datagram that is for no service */
 	PASS_MALFORMED = 19,	    /* too short, or a header that contradicts itself; the kernel drops and counts it */
 	PASS_NO_SERVICE = 20,	    /* no service has this address, port and protocol */
 	PASS_NOT_A_REPLY = 21,	    /* from a NAT backend, but of no flow that was translated */
-	PASS_NOT_TUNNELLED = 22,    /* not an IP-in-IP packet */
+	PASS_NOT_TUNNELLED = 22,    /* not IP in IP, GRE or GUE */
 	PASS_OUTER_NOT_LOCAL = 23,  /* tunnelled, to an address that is not this host's */
-	PASS_EXTENSION_HEADER = 24, /* IPv6 extension headers too many, too deep, or that lead elsewhere */
+	PASS_EXTENSION_HEADER = 24, /* IPv6 extension headers: too many, too deep, or with a way-point */
 
 	/* Dropped. */
 	DROP_BAD_LENGTH = 32,	       /* for a service, but its lengths exceed the frame or contradict each other */
@@ -43,7 +43,7 @@ enum ledger_reason {
 	DROP_TTL_EXPIRED = 37,	       /* TTL or hop limit used up */
 	DROP_FLOW_TABLE_FULL = 38,     /* no room for a flow that must be tracked */
 	DROP_FLOW_CONFLICT = 39,       /* the client's port is in use through another service on every backend tried */
-	DROP_REPLY_NO_ROUTE = 40,      /* no route for the reply to its client */
+	DROP_REPLY_NO_ROUTE = 40,      /* the route to the client is blackhole, unreachable or prohibit */
 	DROP_FORWARDING_DISABLED = 41, /* the interface may not forward: net.ipv4.conf.<interface>.forwarding */
 	DROP_INTERNAL = 42,	       /* a map or helper failed in a way that should be impossible */
 	DROP_INNER_MALFORMED = 43,     /* tunnelled, but what is inside is not a sound IP packet */

@@ -6,14 +6,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::exit;
 use crate::{
-    model::{AttachMode, ServiceName},
+    datapath::DEFAULT_PINS,
+    model::{AttachMode, DEFAULT_SOCKET, ServiceName},
     telemetry::LogFormat,
 };
-
-/// Where everything is pinned unless told otherwise.
-pub const DEFAULT_PINS: &str = "/sys/fs/bpf/tidegate";
-/// Where the daemon listens unless told otherwise.
-pub const DEFAULT_SOCKET: &str = "/run/tidegate/api.sock";
 
 /// tidegate: a layer-4 load balancer that forwards inside the kernel, at XDP
 #[derive(Debug, Parser)]

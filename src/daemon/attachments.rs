@@ -73,16 +73,7 @@ impl Attachments {
 
     /// Attaches what is not attached, and notices interfaces that went or came back as others of the same name.
     pub(super) fn maintain(&mut self, engine: &mut Engine<Kernel>) {
-        self.attached.retain(|attachment| {
-            let same = if_nametoindex(attachment.name.as_str()).is_ok_and(|index| index == attachment.index);
-            if !same {
-                tracing::warn!(
-                    interface = attachment.name,
-                    "the interface is gone, and our programs with it"
-                );
-            }
-            same
-        });
+        self.attached.retain(|attachment| is_in_place(attachment, engine.datapath()));
         let mut failed = Vec::new();
         for interface in &self.wanted {
             if self.attached.iter().any(|attached| attached.name == interface.name) {
@@ -127,11 +118,26 @@ impl Attachments {
                 remedy: "it is tried again every second".to_owned(),
             })
             .collect();
+        problems.extend(self.attached.iter().filter(|attached| attached.merges_packets).map(merging_problem));
         if engine.uses_nat() {
             problems.extend(self.attached.iter().flat_map(forwarding_problems));
         }
         engine.set_problems("interfaces", problems);
     }
+}
+
+/// False where the interface is gone, another has its name, or somebody removed what keeps our programs there.
+fn is_in_place(attachment: &Attachment, kernel: &Kernel) -> bool {
+    let interface = &attachment.name;
+    if !if_nametoindex(interface.as_str()).is_ok_and(|index| index == attachment.index) {
+        tracing::warn!(interface, "the interface is gone, and our programs with it");
+        return false;
+    }
+    if !kernel.is_attached(attachment) {
+        tracing::error!(interface, "somebody removed our pinned links: attaching anew");
+        return false;
+    }
+    true
 }
 
 fn log(attachment: &Attachment) {
@@ -153,6 +159,14 @@ fn status(attachment: &Attachment) -> InterfaceStatus {
         tc: attachment.tc.to_owned(),
         driver: attachment.driver.clone(),
         adopted: attachment.adopted,
+    }
+}
+
+/// Packets that were merged are larger than any MTU, so that they are dropped and transfers stall.
+fn merging_problem(attachment: &Attachment) -> Problem {
+    Problem {
+        message: format!("{} runs XDP in generic mode and merges packets (GRO) before it", attachment.name),
+        remedy: format!("ethtool -K {} gro off, and restart the daemon", attachment.name),
     }
 }
 

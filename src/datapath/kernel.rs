@@ -9,6 +9,7 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use nix::time::{ClockId, clock_gettime};
 
 use super::{
     AddressServices, Adopted, AdoptedService, BackendCounters, Datapath, DatapathError, addresses,
@@ -401,6 +402,7 @@ impl Datapath for Kernel {
         self.delete(|kernel| &kernel.maps.tables, &u32::from(id).to_ne_bytes())
             .map_err(|error| DatapathError::system(format!("remove table {id}"), error))?;
         self.services.set(index, &types::service::default());
+        write_counters(&self.maps.ledger, id.into(), &types::ledger::default())?;
         self.writes += 1;
         Ok(())
     }
@@ -453,8 +455,17 @@ impl Datapath for Kernel {
     fn write_backend(&mut self, record: u32, backend: Option<&BackendRecord>) -> Result<(), DatapathError> {
         let index = self.record_index(record)?;
         self.backends.set(index, &backend.map(BackendRecord::to_raw).unwrap_or_default());
+        if backend.is_none() {
+            write_counters(&self.maps.backend_counters, record, &types::backend_counters::default())?;
+        }
         self.writes += 1;
         Ok(())
+    }
+
+    fn copy_backend_counters(&mut self, from: u32, to: u32) -> Result<(), DatapathError> {
+        self.record_index(to)?;
+        let BackendCounters { packets, bytes } = self.backend_counters(from)?;
+        write_counters(&self.maps.backend_counters, to, &types::backend_counters { packets, bytes })
     }
 
     fn write_link(&mut self, record: u32, link: Link) -> Result<(), DatapathError> {
@@ -518,16 +529,20 @@ impl Datapath for Kernel {
     }
 
     fn retain_flows(&mut self, wanted: &dyn Fn(FlowOwner) -> bool) -> Result<u64, DatapathError> {
+        let lifetimes = self.node.get(0).flow_lifetime;
+        let now = current_tick()?;
         let mut removed = 0;
         for index in 0..self.flows.len() {
             let bucket = self.flows.get(index);
-            for (way, flow) in bucket.flows.iter().enumerate() {
-                if flow.owner == 0 || wanted(FlowOwner::from_raw(flow.owner)) {
+            for (way, flow) in bucket.flows.iter().enumerate().filter(|(_, flow)| flow.owner != 0) {
+                let unwanted = !wanted(FlowOwner::from_raw(flow.owner));
+                if !unwanted && !is_dead(flow, now, &lifetimes) {
                     continue;
                 }
                 let offset = way * size_of::<types::flow>() + offset_of!(types::flow, owner);
                 /* A packet may have written another flow here meanwhile: that one stays. */
-                removed += u64::from(self.flows.replace_word(index, offset, owner_word(flow), 0));
+                let replaced = self.flows.replace_word(index, offset, owner_word(flow), 0);
+                removed += u64::from(replaced && unwanted);
             }
         }
         self.writes += removed;
@@ -583,6 +598,21 @@ fn owner_word(flow: &types::flow) -> u64 {
         | u64::from(flow.pad) << 56
 }
 
+/// True where the flow has been silent for longer than its kind may be. A tick slightly in the future is another CPU's now.
+fn is_dead(flow: &types::flow, now: u16, lifetimes: &[u16]) -> bool {
+    const AHEAD: u16 = 16;
+    let age = now.wrapping_sub(flow.tick);
+    age < u16::MAX - AHEAD && age > lifetimes.get(usize::from(flow.kind)).copied().unwrap_or(0)
+}
+
+/// The time as the packet path writes it into flows.
+fn current_tick() -> Result<u16, DatapathError> {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE)
+        .map_err(|error| DatapathError::system("read the clock", error))?;
+    let nanoseconds = now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64;
+    Ok((nanoseconds >> types::flow_time::TICK_SHIFT.0) as u16)
+}
+
 /// Seconds in ticks of the flow table, rounded up.
 fn ticks(seconds: u64) -> u16 {
     let nanoseconds = u128::from(seconds) * 1_000_000_000;
@@ -603,6 +633,17 @@ fn for_each_cpu<T: PlainData>(
         }
     }
     Ok(())
+}
+
+/// Makes counters add up to `total` over all CPUs. What packets count meanwhile may be lost.
+fn write_counters<T: PlainData>(map: &MapHandle, key: u32, total: &T) -> Result<(), DatapathError> {
+    let failed = |error| DatapathError::system("write counters", error);
+    let cpus = libbpf_rs::num_possible_cpus().map_err(failed)?;
+    let mut values = vec![T::default().bytes().to_vec(); cpus];
+    if let Some(first) = values.first_mut() {
+        *first = total.bytes().to_vec();
+    }
+    map.update_percpu(&key.to_ne_bytes(), &values, MapFlags::ANY).map_err(failed)
 }
 
 pub(super) fn read_ledger(map: &MapHandle, key: u32) -> Result<LedgerCounters, DatapathError> {

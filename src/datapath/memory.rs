@@ -210,6 +210,10 @@ impl Datapath for Memory {
         Ok(())
     }
 
+    fn copy_backend_counters(&mut self, _from: u32, _to: u32) -> Result<(), DatapathError> {
+        Ok(())
+    }
+
     fn write_backend(&mut self, record: u32, backend: Option<&BackendRecord>) -> Result<(), DatapathError> {
         self.step(Step::WriteBackend(record))?;
         match backend {

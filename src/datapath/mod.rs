@@ -98,7 +98,7 @@ pub trait Datapath: Send {
     /// Moves a service to another range of records, for packets at once.
     fn move_service(&mut self, id: u16, range: RecordRange) -> Result<(), DatapathError>;
 
-    /// Clears a service's record and table. Only for an ID that no key leads to, after a grace period.
+    /// Clears a service's record, table and ledger. Only for an ID that no key leads to, after a grace period.
     fn clear_service(&mut self, id: u16) -> Result<(), DatapathError>;
 
     /// Remembers the ID given out last, so that another process goes on from there.
@@ -120,7 +120,10 @@ pub trait Datapath: Send {
     /// Replaces what is done with packets for the addresses of services that are for no service.
     fn set_address_policy(&mut self, policy: AddressPolicy) -> Result<(), DatapathError>;
 
-    /// Writes a backend record whole, or clears it with `None`. Not atomic: only for one that no packet uses.
+    /// Carries a backend's counters over to another record.
+    fn copy_backend_counters(&mut self, from: u32, to: u32) -> Result<(), DatapathError>;
+
+    /// Writes a backend record whole, or clears it and its counters with `None`. Not atomic: only for one that no packet uses.
     fn write_backend(&mut self, record: u32, backend: Option<&BackendRecord>) -> Result<(), DatapathError>;
 
     /// Replaces state, flags, MTU and interface of a backend record in use, atomically.
@@ -141,7 +144,9 @@ pub trait Datapath: Send {
     /// Waits until no packet can be using anything that was replaced before the call.
     fn grace_period(&mut self) -> Result<(), DatapathError>;
 
-    /// Removes the flows whose owner is not wanted; returns how many those were.
+    /// Removes the flows whose owner is not wanted, and those that are dead; returns how many the former were.
+    ///
+    /// Dead ones must go at least every 78 hours: then the clock in the entries comes round and they would live again.
     fn retain_flows(&mut self, wanted: &dyn Fn(FlowOwner) -> bool) -> Result<u64, DatapathError>;
 
     /// Entries in use in the flow table, dead ones included.

@@ -7,7 +7,7 @@ use crate::datapath::RecordRange;
 /// The next free service ID after `last`, in turn, so that a freed ID is reused as late as possible; `None` where all `1..=max`
 /// are in use.
 pub(super) fn next_service_id(last: u16, max: u16, in_use: impl Fn(u16) -> bool) -> Option<u16> {
-    let after = last.saturating_add(1)..=max;
+    let after = (1..=max).skip(last.into());
     let before = 1..=last.min(max);
     after.chain(before).find(|&id| !in_use(id))
 }

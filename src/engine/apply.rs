@@ -160,6 +160,9 @@ impl<D: Datapath> Engine<D> {
         for (&number, record) in &old.backends {
             let Some(index) = range.record(number) else { continue };
             self.datapath.write_backend(index, Some(record))?;
+            if let Some(former) = old.record.range.record(number) {
+                self.datapath.copy_backend_counters(former, index)?;
+            }
         }
         self.datapath.move_service(old.id, range)?;
         let former = std::mem::replace(&mut old.record.range, range);
@@ -202,6 +205,10 @@ impl<D: Datapath> Engine<D> {
                 Some(old) if old.link.state != Membership::Unused => {
                     let mut link = old.link;
                     link.flags.resolved = false;
+                    if old.source != wanted.source {
+                        /* Tunnels would read it while it changes; without an interface their packets are dropped. */
+                        link.interface = 0;
+                    }
                     self.datapath.write_link(index, link)?;
                     old.link = link;
                     rewritten.push((number, index, wanted));

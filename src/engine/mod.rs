@@ -248,6 +248,15 @@ impl<D: Datapath> Engine<D> {
         self.observed.ready = ready;
     }
 
+    /// Removes dead flows, and such as name what does not exist.
+    ///
+    /// # Errors
+    /// Where the flow table cannot be read or written.
+    pub fn sweep_flows(&mut self) -> Result<u64, EngineError> {
+        let owners = self.programmed.flow_owners();
+        Ok(self.datapath.retain_flows(&|owner| owners.contains(&owner))?)
+    }
+
     /// True while something remains to be applied.
     pub fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()

@@ -47,6 +47,9 @@ pub enum AttachMode {
     Auto,
 }
 
+/// Where the daemon listens unless told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/tidegate/api.sock";
+
 /// The Unix socket of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiSocket {
@@ -60,7 +63,7 @@ pub struct ApiSocket {
 
 impl Default for ApiSocket {
     fn default() -> Self {
-        Self { path: "/run/tidegate/api.sock".into(), mode: 0o660, group: None }
+        Self { path: DEFAULT_SOCKET.into(), mode: 0o660, group: None }
     }
 }
 

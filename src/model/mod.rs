@@ -12,8 +12,8 @@ pub mod status;
 
 pub use addresses::{AddressPolicy, EchoRequest, UnservedPort};
 pub use desired::{
-    ApiSocket, AttachMode, Backend, BackendAddress, Capacity, Desired, Interface, Mode, Protocol, Service,
-    ServiceAddress, backend_records,
+    ApiSocket, AttachMode, Backend, BackendAddress, Capacity, DEFAULT_SOCKET, Desired, Interface, Mode,
+    Protocol, Service, ServiceAddress, backend_records,
 };
 pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, Streak, Verdict};
 pub use names::{InvalidName, ServiceName};

@@ -1,6 +1,7 @@
 //! What an operator reads about a configuration file, and what a good one means.
 
 mod hostile;
+mod manual;
 mod meaning;
 mod node;
 mod reporting;

@@ -45,7 +45,7 @@ capacity: { flows: 1 }
              protocol, mode, table, health, backends",
             "4:11: services[0].port: 70000 is out of range; use 1 to 65535",
             "5:15: services[0].protocol: `TCP` is not allowed (did you mean `tcp`?); use tcp or udp",
-            "6:11: services[0].mode: `ipvs` is not allowed; use nat, dsr or ipip",
+            "6:11: services[0].mode: `ipvs` is not allowed; use nat, dsr, ipip, gre or gue",
             "8:43: services[0].backends[0].weight: 0 is out of range; use 1 to 1000",
             "9:20: services[0].backends[1].address: `example.com` is not an IP address; names are not looked up; use \
              an address like 192.0.2.10 or 2001:db8::10",
@@ -80,7 +80,7 @@ fn options_of_other_versions_are_unknown_keys() {
             "name: a\naddress: 192.0.2.1:80\nprotocol: tcp\nmode: full-nat\nhash: source\nflows: auto",
         ),
         &[
-            "7:11: services[0].mode: `full-nat` is not allowed; use nat, dsr or ipip",
+            "7:11: services[0].mode: `full-nat` is not allowed; use nat, dsr, ipip, gre or gue",
             "8:5: services[0].hash: unknown key; allowed here: name, address, port, protocol, mode, table, health, \
              backends",
             "9:5: services[0].flows: unknown key; allowed here: name, address, port, protocol, mode, table, health, \

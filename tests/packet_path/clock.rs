@@ -11,7 +11,6 @@ use crate::harness::{
 };
 
 #[test]
-#[ignore = "flow_is_dead takes a tick that is one ahead for one that is 65,535 behind"]
 fn a_flow_that_another_cpu_has_just_touched_is_alive() {
     let at = |text: &str| text.parse::<SocketAddr>().unwrap();
     let (client, service, backend) = (at("192.0.2.2:1000"), at("203.0.113.10:80"), at("198.51.100.11:80"));

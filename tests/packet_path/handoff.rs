@@ -42,7 +42,6 @@ fn the_kernel_finds_the_neighbour() {
 }
 
 #[test]
-#[ignore = "tc_handoff writes to the note, so that the kernel unclones the packet first, which loses the note"]
 fn the_kernel_finds_the_neighbour_while_somebody_captures_packets() {
     let lab = Lab::new(1);
     // What a DHCP client, an LLDP daemon or a VRRP daemon has open.

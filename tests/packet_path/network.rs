@@ -7,7 +7,7 @@ use tidegate::model::Mode;
 use crate::harness::{
     frame::{MacAddress, protocol},
     lab::Lab,
-    model::{Backend, BackendState, NextHop, Node, Route, Service},
+    model::{Backend, BackendState, NextHop, Node, Route, Service, Spread},
 };
 
 /// Indexes of two interfaces of the load balancer.
@@ -48,7 +48,7 @@ pub const CLIENTS: std::ops::Range<u8> = 101..108;
 pub fn node(interfaces: &Interfaces) -> Node {
     let mut node = Node::new(256);
     let mut id = 0;
-    for mode in [Mode::Nat, Mode::Nat, Mode::Dsr, Mode::Ipip] {
+    for mode in [Mode::Nat, Mode::Nat, Mode::Dsr, Mode::Ipip, Mode::Gre, Mode::Gue] {
         for is_ipv6 in [false, true] {
             for protocol in [protocol::TCP, protocol::UDP] {
                 id += 1;
@@ -66,13 +66,20 @@ pub fn node(interfaces: &Interfaces) -> Node {
         }
     }
     let own = |is_ipv6| [address(is_ipv6, Range::Backends, 1), address(is_ipv6, Range::Services, 1)];
+    node.spread =
+        Spread { ipv4: Ipv4Addr::new(0, 0, 0x0f, 0xff), ipv6: Ipv6Addr::new(0, 0, 0, 0xf, 0, 1, 2, 0xffff) };
     node.decap_addresses = own(false).into_iter().chain(own(true)).collect();
     node
 }
 
 fn backend(is_ipv6: bool, number: u8, port: u16, interface: u32) -> Backend {
     let at = SocketAddr::new(address(is_ipv6, Range::Backends, number), port);
-    Backend::new(at, address(is_ipv6, Range::Backends, 254), interface)
+    let source: IpAddr = if is_ipv6 {
+        Ipv6Addr::new(0x2001, 0xdb8, 0x4000, 0x1230, 0xfedc, 0, 0, 0).into()
+    } else {
+        Ipv4Addr::new(198, 51, 96, 0).into()
+    };
+    Backend::new(at, source, interface)
 }
 
 fn with_backends(mut service: Service, interfaces: &Interfaces) -> Service {
@@ -88,13 +95,18 @@ fn with_backends(mut service: Service, interfaces: &Interfaces) -> Service {
     ];
     let port = if service.mode == Mode::Nat { 8080 } else { 80 };
     // Only encapsulation can cross families.
-    let families = if service.mode == Mode::Ipip { vec![false, true] } else { vec![is_ipv6] };
+    let families = if service.mode.encapsulates() { vec![false, true] } else { vec![is_ipv6] };
     let mut number = 0;
     for family in families {
         for next_hop in next_hops {
             number += 1;
-            service =
-                service.backend(Backend { next_hop, ..backend(family, number, port, interfaces.ingress) });
+            let backend = Backend { next_hop, ..backend(family, number, port, interfaces.ingress) };
+            service = service.backend(backend);
+        }
+        for (tags, has_service_tag) in [([0x2064, 0], false), ([0xe005, 7], true), ([6, 8], false)] {
+            number += 1;
+            let backend = backend(family, number, port, interfaces.ingress);
+            service = service.backend(backend.behind_tags(tags, has_service_tag));
         }
     }
     for state in [BackendState::Draining, BackendState::Down, BackendState::Unused] {

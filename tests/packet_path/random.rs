@@ -9,7 +9,10 @@ use tidegate::model::Mode;
 
 use super::network::{CLIENTS, Range, address};
 use crate::harness::{
-    frame::{Checksum, Ipv4, Ipv6, Network, Packet, Tcp, Transport, Udp, protocol, tcp_flags},
+    frame::{
+        Checksum, Extension, GUE_PORT, Gre, Ipv4, Ipv6, Network, Outer, Packet, Shim, Tag, Tcp, Transport,
+        Udp, ethertype, protocol, tcp_flags,
+    },
     model::Node,
 };
 
@@ -89,26 +92,75 @@ pub fn to_a_backend(random: &Random, node: &Node) -> Vec<u8> {
     let transport = transport(random, random.pick(&[protocol::TCP, protocol::UDP]), 1000, 80);
     let mut packet = Packet::new(network(random, other(inner.is_ipv6()), inner), transport);
     if !random.one_in(8) {
-        let outer = to(random);
-        packet = packet.inside(network(random, other(outer.is_ipv6()), outer));
+        let to = to(random);
+        let network = network(random, other(to.is_ipv6()), to);
+        packet = packet.inside(Outer { network, shim: shim(random) });
     }
     damaged(random, finish(random, packet))
+}
+
+fn shim(random: &Random) -> Shim {
+    match random.below(3) {
+        0 => Shim::None,
+        1 => Shim::Gre(Gre {
+            flags: if random.one_in(10) { random.word() } else { 0 },
+            protocol: random.one_in(20).then(|| random.pick(&[ethertype::IPV4, ethertype::IPV6, 0x6558])),
+        }),
+        _ => {
+            let port = if random.one_in(20) { random.word() } else { GUE_PORT };
+            let checksum = random.pick(&[Checksum::Right, Checksum::Exactly(0), Checksum::Exactly(0)]);
+            let length = random.one_in(15).then(|| random.below(200) as u16);
+            Shim::Gue(Udp { checksum, length, ..Udp::new(random.word(), port) })
+        }
+    }
+}
+
+/// Mostly none, sometimes more than are stepped over.
+fn tags(random: &Random) -> Vec<Tag> {
+    let tag =
+        || Tag { kind: random.pick(&[ethertype::VLAN, ethertype::SERVICE_VLAN]), control: random.word() };
+    let number = random.pick(&[0, 0, 0, 0, 1, 1, 2, 2, random.below(4)]);
+    (0..number).map(|_| tag()).collect()
+}
+
+/// Mostly none, sometimes too many, too deep or not to be followed.
+fn extensions(random: &Random) -> Vec<Extension> {
+    let number = if random.one_in(4) { random.pick(&[1, 1, 2, 5, 6, 7]) } else { 0 };
+    (0..number).map(|_| extension(random)).collect()
+}
+
+fn extension(random: &Random) -> Extension {
+    let words = random.pick(&[0, 0, 1, 3, random.below(20), random.below(256)]);
+    let number = random.pick(&[protocol::HOP_BY_HOP, protocol::DESTINATION_OPTIONS]);
+    match random.below(12) {
+        0..3 => Extension::atomic_fragment(),
+        3 => Extension::Fragment {
+            offset: if random.one_in(2) { random.below(0x2000) as u16 } else { 0 },
+            more: random.one_in(2),
+            identification: random.next() as u32,
+        },
+        4..6 => Extension::routing(if random.one_in(3) { random.byte() } else { 0 }),
+        6 => Extension::Sized { number, body: random.bytes(6), length: Some(random.byte()) },
+        _ => Extension::Sized { number, body: random.bytes(6 + 8 * words), length: None },
+    }
 }
 
 fn finish(random: &Random, packet: Packet) -> Vec<u8> {
     let length = random.pick(&[0, 1, 5, random.below(600), random.below(1500)]);
     let padding = if random.one_in(4) { random.below(50) } else { 0 };
-    packet.payload(&random.bytes(length)).padding(&random.bytes(padding)).build()
+    packet.tags(&tags(random)).payload(&random.bytes(length)).padding(&random.bytes(padding)).build()
 }
 
 fn damaged(random: &Random, mut frame: Vec<u8>) -> Vec<u8> {
     if random.one_in(12) {
-        let at = random.below(frame.len().min(90));
+        let at = random.below(frame.len().min(110));
         frame[at] ^= 1 << random.below(8);
     }
+    // A longer one does not fit the one page of a test run.
+    frame.truncate(3400);
     if random.one_in(15) {
         // A test run takes no frame without an Ethernet header.
-        frame.truncate(14 + random.below(80));
+        frame.truncate(14 + random.below(120));
     }
     frame
 }
@@ -167,6 +219,7 @@ fn network(random: &Random, from: IpAddr, to: IpAddr) -> Network {
             let lies = [0, 8, 20, 1500, 65495, 65496, 65535, random.word()];
             Network::V6(Ipv6 {
                 hop_limit: ttl,
+                extensions: extensions(random),
                 traffic_class: class,
                 flow_label: random.below(1 << 20) as u32,
                 payload_length: random.one_in(25).then(|| random.pick(&lies)),

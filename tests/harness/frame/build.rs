@@ -3,67 +3,24 @@
 use std::net::IpAddr;
 
 use super::{
-    Arp, Checksum, Echo, Ethernet, Ipv4, Ipv6, Network, Packet, Tcp, Transport, Udp,
+    Arp, Checksum, Echo, Ethernet, Extension, Ipv4, Ipv6, Network, Outer, Packet, Shim, Tag, Tcp, Transport,
+    Udp,
     checksum::{checksum, transport_checksum},
     ethertype, protocol,
 };
 
 impl Packet {
-    /// A packet without payload.
-    pub fn new(network: impl Into<Network>, transport: impl Into<Transport>) -> Self {
-        Self {
-            ethernet: Ethernet::default(),
-            outer: Vec::new(),
-            network: network.into(),
-            transport: transport.into(),
-            payload: Vec::new(),
-            padding: Vec::new(),
-        }
-    }
-
-    /// The same with these bytes behind its transport header.
-    pub fn payload(mut self, payload: &[u8]) -> Self {
-        self.payload = payload.to_vec();
-        self
-    }
-
-    /// The same with these bytes behind the IP packet.
-    pub fn padding(mut self, padding: &[u8]) -> Self {
-        self.padding = padding.to_vec();
-        self
-    }
-
-    /// The same, padded with zeros as Ethernet demands of short frames.
-    pub fn minimum_size(mut self, bytes: usize) -> Self {
-        self.padding.clear();
-        self.padding = vec![0; bytes.saturating_sub(self.build().len())];
-        self
-    }
-
-    /// The same within one more outer header.
-    pub fn inside(mut self, outer: impl Into<Network>) -> Self {
-        self.outer.insert(0, outer.into());
-        self
-    }
-
     /// The bytes.
     pub fn build(&self) -> Vec<u8> {
         let (number, transport) = self.build_transport();
         let mut bytes = build_network(&self.network, number, transport);
         let mut inside = &self.network;
         for outer in self.outer.iter().rev() {
-            let number = match inside {
-                Network::V4(_) => protocol::IPIP,
-                Network::V6(_) => protocol::IPV6,
-            };
-            bytes = build_network(outer, number, bytes);
-            inside = outer;
+            let (number, shim) = build_shim(outer, inside, &bytes);
+            bytes = build_network(&outer.network, number, [shim, bytes].concat());
+            inside = &outer.network;
         }
-        let kind = match inside {
-            Network::V4(_) => ethertype::IPV4,
-            Network::V6(_) => ethertype::IPV6,
-        };
-        let mut frame = build_ethernet(&self.ethernet, kind);
+        let mut frame = build_ethernet(&self.ethernet, &self.tags, ethertype_of(inside));
         frame.extend(bytes);
         frame.extend(&self.padding);
         frame
@@ -84,7 +41,7 @@ impl Packet {
 impl Arp {
     /// The bytes, without padding.
     pub fn build(&self) -> Vec<u8> {
-        let mut frame = build_ethernet(&self.ethernet, ethertype::ARP);
+        let mut frame = build_ethernet(&self.ethernet, &[], ethertype::ARP);
         frame.extend([0, 1, 8, 0, 6, 4]);
         frame.extend(self.operation.to_be_bytes());
         frame.extend(self.sender_mac);
@@ -95,11 +52,40 @@ impl Arp {
     }
 }
 
-fn build_ethernet(ethernet: &Ethernet, kind: u16) -> Vec<u8> {
+fn ethertype_of(network: &Network) -> u16 {
+    match network {
+        Network::V4(_) => ethertype::IPV4,
+        Network::V6(_) => ethertype::IPV6,
+    }
+}
+
+fn build_ethernet(ethernet: &Ethernet, tags: &[Tag], kind: u16) -> Vec<u8> {
     let mut bytes = ethernet.destination.to_vec();
     bytes.extend(ethernet.source);
+    for tag in tags {
+        bytes.extend(tag.kind.to_be_bytes());
+        bytes.extend(tag.control.to_be_bytes());
+    }
     bytes.extend(ethernet.ethertype.unwrap_or(kind).to_be_bytes());
     bytes
+}
+
+/// The protocol number of the outer header, and what stands between it and the packet `bytes` that it carries.
+fn build_shim(outer: &Outer, inside: &Network, bytes: &[u8]) -> (u8, Vec<u8>) {
+    match (&outer.shim, inside) {
+        (Shim::None, Network::V4(_)) => (protocol::IPIP, Vec::new()),
+        (Shim::None, Network::V6(_)) => (protocol::IPV6, Vec::new()),
+        (Shim::Gre(gre), _) => {
+            let kind = gre.protocol.unwrap_or(ethertype_of(inside));
+            (protocol::GRE, [gre.flags.to_be_bytes(), kind.to_be_bytes()].concat())
+        }
+        (Shim::Gue(udp), _) => {
+            let (source, destination) = (outer.network.source(), outer.network.destination());
+            let mut datagram = build_udp(udp, source, destination, bytes);
+            datagram.truncate(8);
+            (protocol::UDP, datagram)
+        }
+    }
 }
 
 fn build_network(network: &Network, number: u8, payload: Vec<u8>) -> Vec<u8> {
@@ -136,14 +122,35 @@ fn build_ipv4(ip: &Ipv4, number: u8, payload: Vec<u8>) -> Vec<u8> {
 }
 
 fn build_ipv6(ip: &Ipv6, number: u8, payload: Vec<u8>) -> Vec<u8> {
+    let mut number = number;
+    let mut behind = payload;
+    for extension in ip.extensions.iter().rev() {
+        behind = [build_extension(extension, number), behind].concat();
+        number = extension.number();
+    }
     let first = u32::from(ip.version.unwrap_or(6)) << 28 | u32::from(ip.traffic_class) << 20 | ip.flow_label;
     let mut bytes = first.to_be_bytes().to_vec();
-    bytes.extend(ip.payload_length.unwrap_or(payload.len() as u16).to_be_bytes());
+    bytes.extend(ip.payload_length.unwrap_or(behind.len() as u16).to_be_bytes());
     bytes.extend([ip.next_header.unwrap_or(number), ip.hop_limit]);
     bytes.extend(ip.source.octets());
     bytes.extend(ip.destination.octets());
-    bytes.extend(payload);
+    bytes.extend(behind);
     bytes
+}
+
+/// An extension header; `next` is the number of what follows it.
+fn build_extension(extension: &Extension, next: u8) -> Vec<u8> {
+    match extension {
+        Extension::Sized { body, length, .. } => {
+            assert!(body.len() % 8 == 6, "{} bytes behind the length of an extension header", body.len());
+            let words = length.unwrap_or((body.len() / 8) as u8);
+            [&[next, words], body.as_slice()].concat()
+        }
+        Extension::Fragment { offset, more, identification } => {
+            let place = (offset << 3 | u16::from(*more)).to_be_bytes();
+            [&[next, 0], place.as_slice(), &identification.to_be_bytes()].concat()
+        }
+    }
 }
 
 fn build_tcp(tcp: &Tcp, source: IpAddr, destination: IpAddr, payload: &[u8]) -> Vec<u8> {

@@ -2,26 +2,19 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A MAC address.
-pub type MacAddress = [u8; 6];
-
-/// Ethertypes.
-pub mod ethertype {
-    pub const IPV4: u16 = 0x0800;
-    pub const ARP: u16 = 0x0806;
-    pub const VLAN: u16 = 0x8100;
-    pub const IPV6: u16 = 0x86dd;
-}
-
 /// IP protocol numbers.
 pub mod protocol {
     pub const ICMP: u8 = 1;
     pub const IPIP: u8 = 4;
     pub const TCP: u8 = 6;
     pub const UDP: u8 = 17;
+    pub const HOP_BY_HOP: u8 = 0;
     pub const IPV6: u8 = 41;
+    pub const ROUTING: u8 = 43;
     pub const FRAGMENT: u8 = 44;
+    pub const GRE: u8 = 47;
     pub const ICMPV6: u8 = 58;
+    pub const DESTINATION_OPTIONS: u8 = 60;
 }
 
 /// Bits of [`Tcp::flags`].
@@ -41,21 +34,6 @@ pub enum Checksum {
     Right,
     /// This value. For UDP over IPv4, zero means that there is no checksum.
     Exactly(u16),
-}
-
-/// An Ethernet II header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ethernet {
-    pub destination: MacAddress,
-    pub source: MacAddress,
-    /// The ethertype, where it is not that of the first IP header.
-    pub ethertype: Option<u16>,
-}
-
-impl Default for Ethernet {
-    fn default() -> Self {
-        Self { destination: [2, 0, 0, 0, 0, 1], source: [2, 0, 0, 0, 0, 2], ethertype: None }
-    }
 }
 
 /// An IPv4 header (RFC 791).
@@ -122,6 +100,55 @@ pub struct Ipv6 {
     pub version: Option<u8>,
     /// Payload length, where it is not the truth.
     pub payload_length: Option<u16>,
+    /// Extension headers, in order.
+    pub extensions: Vec<Extension>,
+}
+
+/// An extension header of IPv6.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extension {
+    /// Options or a routing header: one that tells its length.
+    Sized {
+        /// Its own number, such as [`protocol::HOP_BY_HOP`].
+        number: u8,
+        /// What follows the length: 6 bytes, or more by a multiple of 8.
+        body: Vec<u8>,
+        /// The length in the header, where it is not the truth.
+        length: Option<u8>,
+    },
+    /// A fragment header.
+    Fragment {
+        /// In units of 8 bytes, 13 bits.
+        offset: u16,
+        more: bool,
+        identification: u32,
+    },
+}
+
+impl Extension {
+    /// Options of nothing but padding, `bytes` long in all: a multiple of 8, at least 8.
+    pub fn options(number: u8, bytes: usize) -> Self {
+        Self::Sized { number, body: vec![0; bytes - 2], length: None }
+    }
+
+    /// A routing header of an unknown type, with so many segments left.
+    pub fn routing(segments_left: u8) -> Self {
+        let body = vec![253, segments_left, 0, 0, 0, 0];
+        Self::Sized { number: protocol::ROUTING, body, length: None }
+    }
+
+    /// The header of a fragment that is the whole datagram (RFC 6946).
+    pub fn atomic_fragment() -> Self {
+        Self::Fragment { offset: 0, more: false, identification: 0x1234_5678 }
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u8 {
+        match self {
+            Self::Sized { number, .. } => *number,
+            Self::Fragment { .. } => protocol::FRAGMENT,
+        }
+    }
 }
 
 impl Ipv6 {
@@ -136,7 +163,13 @@ impl Ipv6 {
             next_header: None,
             version: None,
             payload_length: None,
+            extensions: Vec::new(),
         }
+    }
+
+    /// The same header with extension headers behind it.
+    pub fn with_extensions(self, extensions: &[Extension]) -> Self {
+        Self { extensions: extensions.to_vec(), ..self }
     }
 }
 
@@ -302,39 +335,5 @@ impl From<Udp> for Transport {
 impl From<Echo> for Transport {
     fn from(echo: Echo) -> Self {
         Self::Echo(echo)
-    }
-}
-
-/// A frame with an IP packet in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Packet {
-    pub ethernet: Ethernet,
-    /// Headers around the packet, outermost first.
-    pub outer: Vec<Network>,
-    pub network: Network,
-    pub transport: Transport,
-    pub payload: Vec<u8>,
-    /// Bytes behind the IP packet.
-    pub padding: Vec<u8>,
-}
-
-/// An ARP packet for IPv4 over Ethernet (RFC 826).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arp {
-    pub ethernet: Ethernet,
-    /// 1: request, 2: reply.
-    pub operation: u16,
-    pub sender_mac: MacAddress,
-    pub sender: Ipv4Addr,
-    pub target_mac: MacAddress,
-    pub target: Ipv4Addr,
-}
-
-impl Arp {
-    /// A broadcast question for the MAC address of `target`.
-    pub fn request(sender_mac: MacAddress, sender: Ipv4Addr, target: Ipv4Addr) -> Self {
-        let ethernet =
-            Ethernet { destination: [0xff; 6], source: sender_mac, ethertype: Some(ethertype::ARP) };
-        Self { ethernet, operation: 1, sender_mac, sender, target_mac: [0; 6], target }
     }
 }

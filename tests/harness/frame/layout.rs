@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{
+    GUE_PORT,
     checksum::{sum, transport_checksum},
     ethertype, protocol,
 };
@@ -104,7 +105,18 @@ impl Walk<'_> {
         }
         self.fields("Ethernet", &[(6, "destination"), (6, "source")]);
         let kind = self.field(2, "Ethernet type");
-        match u16::from_be_bytes([kind[0], kind[1]]) {
+        self.after_ethertype(u16::from_be_bytes([kind[0], kind[1]]));
+    }
+
+    fn after_ethertype(&mut self, kind: u16) {
+        match kind {
+            ethertype::VLAN | ethertype::SERVICE_VLAN => {
+                if self.room(4, "VLAN") {
+                    self.field(2, "VLAN tag");
+                    let kind = self.field(2, "VLAN type");
+                    self.after_ethertype(u16::from_be_bytes([kind[0], kind[1]]));
+                }
+            }
             ethertype::IPV4 => self.ipv4(),
             ethertype::IPV6 => self.ipv6(),
             ethertype::ARP => self.fields(
@@ -167,7 +179,35 @@ impl Walk<'_> {
             octets.copy_from_slice(&bytes[at..at + 16]);
             IpAddr::from(Ipv6Addr::from(octets))
         };
-        self.transport(bytes[6], address(8), address(24));
+        self.extensions(bytes[6], address(8), address(24));
+    }
+
+    /// Walks over the extension headers and what follows them. `number` is that of the first header.
+    fn extensions(&mut self, number: u8, source: IpAddr, destination: IpAddr) {
+        const SIZED: [u8; 3] = [protocol::HOP_BY_HOP, protocol::ROUTING, protocol::DESTINATION_OPTIONS];
+        if number != protocol::FRAGMENT && !SIZED.contains(&number) {
+            return self.transport(number, source, destination);
+        }
+        if !self.room(8, "IPv6 extension") {
+            return;
+        }
+        let start = self.at;
+        let next = self.frame[start];
+        if number == protocol::FRAGMENT {
+            let place = u16::from_be_bytes([self.frame[start + 2], self.frame[start + 3]]);
+            self.fields("IPv6 fragment", &[(1, "next header"), (1, "reserved"), (2, "offset and flags")]);
+            self.fields("IPv6 fragment", &[(4, "identification")]);
+            if place & 0xfff9 != 0 {
+                return self.rest("fragment", self.end);
+            }
+        } else {
+            let length = (usize::from(self.frame[start + 1]) + 1) * 8;
+            if !self.room(length, "IPv6 extension") {
+                return;
+            }
+            self.fields("IPv6 extension", &[(1, "next header"), (1, "length"), (length - 2, "body")]);
+        }
+        self.extensions(next, source, destination);
     }
 
     /// Takes the length in an IP header as the end of the packet. Only Ethernet may have padding behind it.
@@ -184,13 +224,30 @@ impl Walk<'_> {
     fn transport(&mut self, number: u8, source: IpAddr, destination: IpAddr) {
         match number {
             protocol::IPIP | protocol::IPV6 => {
-                self.prefix = "inner ";
-                if number == protocol::IPIP { self.ipv4() } else { self.ipv6() }
+                self.inner(if number == protocol::IPIP { ethertype::IPV4 } else { ethertype::IPV6 });
             }
+            protocol::GRE => self.gre(),
             protocol::TCP => self.tcp(source, destination),
             protocol::UDP => self.udp(source, destination),
             protocol::ICMP | protocol::ICMPV6 => self.icmp(number, source, destination),
             _ => self.rest("IP payload", self.end),
+        }
+    }
+
+    fn inner(&mut self, kind: u16) {
+        self.prefix = "inner ";
+        if kind == ethertype::IPV4 { self.ipv4() } else { self.ipv6() }
+    }
+
+    fn gre(&mut self) {
+        if !self.room(4, "GRE") {
+            return;
+        }
+        let flags = self.field(2, "GRE flags and version");
+        let kind = self.field(2, "GRE protocol");
+        match u16::from_be_bytes([kind[0], kind[1]]) {
+            kind @ (ethertype::IPV4 | ethertype::IPV6) if flags == [0, 0] => self.inner(kind),
+            _ => self.rest("GRE payload", self.end),
         }
     }
 
@@ -222,13 +279,31 @@ impl Walk<'_> {
             return self.problem(start + 4, format!("UDP length {length}, room for {}", self.end - start));
         }
         let has_checksum = self.frame[start + 6..start + 8] != [0, 0];
+        let tunnelled = self.tunnelled_in_udp(start, start + length);
         if has_checksum {
             self.check_transport("UDP", protocol::UDP, start, 6, start + length, source, destination);
-        } else if source.is_ipv6() {
+        } else if source.is_ipv6() && tunnelled.is_none() {
+            // Tunnels may do without (RFC 6935).
             self.problem(start + 6, "UDP over IPv6 without a checksum".into());
+        }
+        if let Some(kind) = tunnelled {
+            self.end = start + length;
+            return self.inner(kind);
         }
         self.rest("UDP payload", start + length);
         self.rest("IP payload behind UDP", self.end);
+    }
+
+    /// The ethertype of the packet that a UDP datagram carries right behind its header, where it does.
+    fn tunnelled_in_udp(&self, start: usize, end: usize) -> Option<u16> {
+        if self.frame[start + 2..start + 4] != GUE_PORT.to_be_bytes() || end <= start + 8 {
+            return None;
+        }
+        match self.frame[start + 8] >> 4 {
+            4 => Some(ethertype::IPV4),
+            6 => Some(ethertype::IPV6),
+            _ => None,
+        }
     }
 
     fn icmp(&mut self, number: u8, source: IpAddr, destination: IpAddr) {

@@ -17,14 +17,15 @@ pub mod checksum;
 mod diff;
 mod headers;
 mod layout;
+mod link;
+mod packet;
 mod parse;
 #[cfg(test)]
 mod tests;
 
 pub use diff::{assert_same, difference, hex};
-pub use headers::{
-    Arp, Checksum, Echo, Ethernet, Ipv4, Ipv6, MacAddress, Network, Packet, Tcp, Transport, Udp, ethertype,
-    protocol, tcp_flags,
-};
+pub use headers::{Checksum, Echo, Extension, Ipv4, Ipv6, Network, Tcp, Transport, Udp, protocol, tcp_flags};
 pub use layout::{Field, Layout, layout, verify};
+pub use link::{Arp, Ethernet, MacAddress, Tag, ethertype};
+pub use packet::{GUE_PORT, Gre, Outer, Packet, Shim};
 pub use parse::NotReadable;

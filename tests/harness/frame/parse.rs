@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{
-    Checksum, Echo, Ethernet, Ipv4, Ipv6, Network, Packet, Tcp, Transport, Udp, checksum::checksum,
-    ethertype, protocol,
+    Checksum, Echo, Ethernet, Extension, GUE_PORT, Gre, Ipv4, Ipv6, Network, Outer, Packet, Shim, Tag, Tcp,
+    Transport, Udp, checksum::checksum, ethertype, protocol,
 };
 
 /// Why a frame could not be read as an IP packet.
@@ -16,45 +16,48 @@ type Result<T> = std::result::Result<T, NotReadable>;
 impl Packet {
     /// Reads a frame. Lengths and checksums may lie, but there must be whole headers where the header lengths say so.
     pub fn parse(frame: &[u8]) -> Result<Self> {
-        let (ethernet, kind) = parse_ethernet(frame)?;
-        let mut rest = &frame[14..];
-        let mut headers = Vec::new();
+        let (ethernet, tags, mut kind, mut rest) = parse_ethernet(frame)?;
+        let mut outer: Vec<Outer> = Vec::new();
         let mut padding = Vec::new();
-        let mut expected = kind;
         loop {
-            let (header, number, payload, behind) = match expected {
+            let read = match kind {
                 ethertype::IPV4 => parse_ipv4(rest)?,
                 ethertype::IPV6 => parse_ipv6(rest)?,
                 other => return Err(NotReadable(format!("ethertype {other:#06x} is not IP"))),
             };
-            if headers.is_empty() {
-                padding = behind.to_vec();
-            } else if !behind.is_empty() {
+            if outer.is_empty() {
+                padding = read.behind.to_vec();
+            } else if !read.behind.is_empty() {
                 return Err(NotReadable("bytes between the end of the inner and of the outer packet".into()));
             }
-            headers.push(header);
-            rest = payload;
-            expected = match number {
-                protocol::IPIP => ethertype::IPV4,
-                protocol::IPV6 => ethertype::IPV6,
-                _ => return Ok(finish(ethernet, headers, number, rest, padding, frame)),
+            let Some((shim, inner_kind, inside)) = parse_shim(&read) else {
+                let (transport, payload) = parse_transport(&read);
+                let network = read.network;
+                return Ok(finish(
+                    Packet { ethernet, tags, outer, network, transport, payload, padding },
+                    frame,
+                ));
             };
+            outer.push(Outer { network: read.network, shim });
+            (kind, rest) = (inner_kind, inside);
         }
     }
 }
 
-/// Puts the packet together and finds out whether the transport checksum was right.
-fn finish(
-    ethernet: Ethernet,
-    mut headers: Vec<Network>,
+/// An IP header and what it carries.
+struct Read<'a> {
+    network: Network,
+    /// Protocol of the payload.
     number: u8,
-    rest: &[u8],
-    padding: Vec<u8>,
-    frame: &[u8],
-) -> Packet {
-    let network = headers.pop().expect("at least one IP header was read");
-    let (transport, payload) = parse_transport(&network, number, rest);
-    let packet = Packet { ethernet, outer: headers, network, transport, payload, padding };
+    payload: &'a [u8],
+    /// What stands behind the packet.
+    behind: &'a [u8],
+    /// The payload is no header, whatever its protocol.
+    is_later_fragment: bool,
+}
+
+/// Finds out whether the transport checksum was right.
+fn finish(packet: Packet, frame: &[u8]) -> Packet {
     let mut right = packet.clone();
     match &mut right.transport {
         Transport::Tcp(tcp) => tcp.checksum = Checksum::Right,
@@ -66,18 +69,51 @@ fn finish(
     if right.build() == frame { right } else { packet }
 }
 
-fn parse_ethernet(frame: &[u8]) -> Result<(Ethernet, u16)> {
+/// The header, its tags, the ethertype of what follows, and that.
+fn parse_ethernet(frame: &[u8]) -> Result<(Ethernet, Vec<Tag>, u16, &[u8])> {
     if frame.len() < 14 {
         return Err(NotReadable(format!("{} bytes are no Ethernet header", frame.len())));
     }
     let mut ethernet = Ethernet { ethertype: None, ..Ethernet::default() };
     ethernet.destination.copy_from_slice(&frame[..6]);
     ethernet.source.copy_from_slice(&frame[6..12]);
-    Ok((ethernet, word(frame, 12)))
+    let (mut kind, mut rest) = (word(frame, 12), &frame[14..]);
+    let mut tags = Vec::new();
+    while matches!(kind, ethertype::VLAN | ethertype::SERVICE_VLAN) {
+        if rest.len() < 4 {
+            return Err(NotReadable(format!("{} bytes are no VLAN tag", rest.len())));
+        }
+        tags.push(Tag { kind, control: word(rest, 0) });
+        (kind, rest) = (word(rest, 2), &rest[4..]);
+    }
+    Ok((ethernet, tags, kind, rest))
 }
 
-/// The header, the protocol number, the payload, and what stands behind the packet.
-type Read<'a> = (Network, u8, &'a [u8], &'a [u8]);
+/// Where the packet is a tunnel: what stands before the inner packet, the latter's ethertype, and its bytes.
+fn parse_shim<'a>(read: &Read<'a>) -> Option<(Shim, u16, &'a [u8])> {
+    let bytes = read.payload;
+    if read.is_later_fragment {
+        return None;
+    }
+    match read.number {
+        protocol::IPIP => Some((Shim::None, ethertype::IPV4, bytes)),
+        protocol::IPV6 => Some((Shim::None, ethertype::IPV6, bytes)),
+        protocol::GRE if bytes.len() >= 4 && word(bytes, 0) == 0 => {
+            let kind = word(bytes, 2);
+            let is_ip = matches!(kind, ethertype::IPV4 | ethertype::IPV6);
+            is_ip.then(|| (Shim::Gre(Gre::default()), kind, &bytes[4..]))
+        }
+        protocol::UDP if bytes.len() > 8 && word(bytes, 2) == GUE_PORT => {
+            let kind = match bytes[8] >> 4 {
+                4 => ethertype::IPV4,
+                6 => ethertype::IPV6,
+                _ => return None,
+            };
+            Some((Shim::Gue(parse_udp(bytes)), kind, &bytes[8..]))
+        }
+        _ => None,
+    }
+}
 
 fn parse_ipv4(bytes: &[u8]) -> Result<Read<'_>> {
     if bytes.len() < 20 {
@@ -109,13 +145,13 @@ fn parse_ipv4(bytes: &[u8]) -> Result<Read<'_>> {
         total_length: (total != end).then_some(total as u16),
         checksum: ipv4_checksum(&bytes[..header_length]),
     };
-    // A later fragment carries no header, whatever its protocol.
-    let (protocol, number) = if is_later_fragment && matches!(number, protocol::IPIP | protocol::IPV6) {
-        (Some(number), u8::MAX)
-    } else {
-        (None, number)
-    };
-    Ok((Ipv4 { protocol, ..ip }.into(), number, &bytes[header_length..end], &bytes[end..]))
+    Ok(Read {
+        network: ip.into(),
+        number,
+        payload: &bytes[header_length..end],
+        behind: &bytes[end..],
+        is_later_fragment,
+    })
 }
 
 /// The header's checksum, as [`Checksum::Right`] where it is what the builder would write.
@@ -149,29 +185,56 @@ fn parse_ipv6(bytes: &[u8]) -> Result<Read<'_>> {
         next_header: None,
         version: None,
         payload_length: (40 + payload != end).then_some(payload as u16),
+        extensions: Vec::new(),
     };
-    Ok((ip.into(), bytes[6], &bytes[40..end], &bytes[end..]))
+    let (extensions, number, payload) = parse_extensions(bytes[6], &bytes[40..end]);
+    let is_later_fragment = extensions
+        .iter()
+        .any(|extension| matches!(extension, Extension::Fragment { offset, .. } if *offset != 0));
+    let network = Ipv6 { extensions, ..ip }.into();
+    Ok(Read { network, number, payload, behind: &bytes[end..], is_later_fragment })
+}
+
+/// The extension headers, the number of what follows them, and that. Headers that are not whole or not as they should be are
+/// left, and so is what follows a later fragment's.
+fn parse_extensions(first: u8, bytes: &[u8]) -> (Vec<Extension>, u8, &[u8]) {
+    let (mut number, mut rest) = (first, bytes);
+    let mut extensions = Vec::new();
+    while rest.len() >= 8 {
+        let (extension, length) = match number {
+            protocol::HOP_BY_HOP | protocol::ROUTING | protocol::DESTINATION_OPTIONS => {
+                let length = (usize::from(rest[1]) + 1) * 8;
+                let Some(body) = rest.get(2..length) else { break };
+                (Extension::Sized { number, body: body.to_vec(), length: None }, length)
+            }
+            protocol::FRAGMENT if rest[1] == 0 && rest[3] & 0x06 == 0 => {
+                let place = word(rest, 2);
+                let identification = u32::from_be_bytes([rest[4], rest[5], rest[6], rest[7]]);
+                (Extension::Fragment { offset: place >> 3, more: place & 1 != 0, identification }, 8)
+            }
+            _ => break,
+        };
+        let is_last = matches!(extension, Extension::Fragment { offset, .. } if offset != 0);
+        extensions.push(extension);
+        (number, rest) = (rest[0], &rest[length..]);
+        if is_last {
+            break;
+        }
+    }
+    (extensions, number, rest)
 }
 
 /// The transport header and its payload; headers that are not whole are left in the payload.
-fn parse_transport(network: &Network, number: u8, bytes: &[u8]) -> (Transport, Vec<u8>) {
+fn parse_transport(read: &Read<'_>) -> (Transport, Vec<u8>) {
+    let (number, bytes) = (read.number, read.payload);
     let raw = || (Transport::Raw(number), bytes.to_vec());
-    if matches!(network, Network::V4(ip) if ip.fragment_offset != 0) {
+    if read.is_later_fragment {
         return raw();
     }
-    let is_ipv4 = matches!(network, Network::V4(_));
+    let is_ipv4 = matches!(read.network, Network::V4(_));
     match number {
         protocol::TCP if bytes.len() >= 20 => parse_tcp(bytes),
-        protocol::UDP if bytes.len() >= 8 => {
-            let length = word(bytes, 4);
-            let udp = Udp {
-                source_port: word(bytes, 0),
-                destination_port: word(bytes, 2),
-                length: (usize::from(length) != bytes.len()).then_some(length),
-                checksum: Checksum::Exactly(word(bytes, 6)),
-            };
-            (udp.into(), bytes[8..].to_vec())
-        }
+        protocol::UDP if bytes.len() >= 8 => (parse_udp(bytes).into(), bytes[8..].to_vec()),
         protocol::ICMP if is_ipv4 && bytes.len() >= 8 && matches!(bytes[0], 0 | 8) && bytes[1] == 0 => {
             parse_echo(bytes, bytes[0] == 0)
         }
@@ -181,6 +244,16 @@ fn parse_transport(network: &Network, number: u8, bytes: &[u8]) -> (Transport, V
             parse_echo(bytes, bytes[0] == 129)
         }
         _ => raw(),
+    }
+}
+
+fn parse_udp(bytes: &[u8]) -> Udp {
+    let length = word(bytes, 4);
+    Udp {
+        source_port: word(bytes, 0),
+        destination_port: word(bytes, 2),
+        length: (usize::from(length) != bytes.len()).then_some(length),
+        checksum: Checksum::Exactly(word(bytes, 6)),
     }
 }
 

@@ -17,6 +17,13 @@ fn shapes() -> Vec<(&'static str, Packet)> {
         Ipv4 { options: vec![1; 8], tos: 0xb9, dont_fragment: false, identification: 7, ..v4.clone() };
     let tcp = Tcp { options: vec![2, 4, 5, 0xb4], ..Tcp::new(40000, 80) };
     let echo = Echo { reply: false, identifier: 1, sequence: 2, checksum: Checksum::Right };
+    let extensions = [
+        Extension::options(protocol::HOP_BY_HOP, 8),
+        Extension::routing(0),
+        Extension::options(protocol::DESTINATION_OPTIONS, 24),
+        Extension::atomic_fragment(),
+    ];
+    let later = Extension::Fragment { offset: 185, more: true, identification: 9 };
     vec![
         ("v4 tcp", Packet::new(v4.clone(), tcp.clone()).payload(b"odd")),
         ("v4 udp", Packet::new(v4.clone(), Udp::new(40000, 53)).payload(b"question")),
@@ -28,9 +35,28 @@ fn shapes() -> Vec<(&'static str, Packet)> {
         ("v6 udp", Packet::new(v6.clone(), Udp::new(40000, 53)).payload(b"x")),
         ("v6 echo", Packet::new(v6.clone(), echo)),
         ("4 in 4", Packet::new(v4.clone(), tcp.clone()).inside(Ipv4::new(SERVICE, CLIENT))),
-        ("4 in 6", Packet::new(v4, tcp.clone()).inside(v6.clone()).payload(b"abc").padding(b"xyz")),
+        ("4 in 6", Packet::new(v4.clone(), tcp.clone()).inside(v6.clone()).payload(b"abc").padding(b"xyz")),
         ("6 in 4", Packet::new(v6.clone(), tcp.clone()).inside(Ipv4::new(SERVICE, CLIENT))),
-        ("6 in 6", Packet::new(v6.clone(), tcp).inside(v6)),
+        ("6 in 6", Packet::new(v6.clone(), tcp.clone()).inside(v6.clone())),
+        ("4 in 4 by gre", Packet::new(v4.clone(), tcp.clone()).inside(Outer::gre(v4.clone()))),
+        ("6 in 4 by gre", Packet::new(v6.clone(), tcp.clone()).inside(Outer::gre(v4.clone())).padding(b"z")),
+        (
+            "4 in 6 by gue",
+            Packet::new(v4.clone(), tcp.clone()).inside(Outer::gue(v6.clone(), 0xc001)).payload(b"a"),
+        ),
+        ("6 in 4 by gue", Packet::new(v6.clone(), tcp.clone()).inside(Outer::gue(v4.clone(), 0xffff))),
+        ("v4 vlan", Packet::new(v4.clone(), tcp.clone()).tags(&[Tag::new(0x2064)])),
+        (
+            "v6 qinq",
+            Packet::new(v6.clone(), tcp.clone()).tags(&[Tag::service(100), Tag::new(5)]).payload(b"b"),
+        ),
+        ("three tags", Packet::new(v4, tcp.clone()).tags(&[Tag::new(1); 3])),
+        ("v6 extensions", Packet::new(v6.clone().with_extensions(&extensions), tcp.clone()).payload(b"c")),
+        (
+            "v6 fragment",
+            Packet::new(v6.clone().with_extensions(&[later]), Transport::Raw(protocol::TCP)).payload(b"d"),
+        ),
+        ("extensions in 6", Packet::new(v6.clone().with_extensions(&extensions), tcp).inside(v6)),
     ]
 }
 
@@ -83,8 +109,10 @@ fn a_flipped_bit_under_a_checksum_is_noticed() {
         let frame = packet.build();
         for field in layout(&frame).fields {
             // No checksum covers the Ethernet header, its padding, and an IPv6 header but for the addresses.
-            let is_covered = !field.name.contains("Ethernet")
-                && !field.name.contains("trailing")
+            let is_covered = !["Ethernet", "VLAN", "GRE", "trailing", "extension", "fragment"]
+                .iter()
+                .any(|part| field.name.contains(part))
+                && !(name.contains("gue") && field.name.starts_with("UDP"))
                 && (!field.name.contains("IPv6") || field.name.contains("inner IPv6 source"));
             if is_covered {
                 let mut broken = frame.clone();
@@ -154,13 +182,41 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn any_ipv6()(addresses in any::<(u128, u128)>(), traffic_class: u8, flow_label in 0u32..1 << 20, hop_limit: u8) -> Ipv6 {
-        Ipv6 { traffic_class, flow_label, hop_limit, ..Ipv6::new(addresses.0.into(), addresses.1.into()) }
+    fn any_ipv6()(addresses in any::<(u128, u128)>(), traffic_class: u8, flow_label in 0u32..1 << 20, hop_limit: u8,
+        extensions in vec(any_extension(), 0..4)) -> Ipv6 {
+        Ipv6 { extensions, traffic_class, flow_label, hop_limit, ..Ipv6::new(addresses.0.into(), addresses.1.into()) }
     }
 }
 
 fn any_network() -> impl Strategy<Value = Network> {
     prop_oneof![any_ipv4().prop_map(Network::V4), any_ipv6().prop_map(Network::V6)]
+}
+
+fn any_outer() -> impl Strategy<Value = Outer> {
+    (any_network(), 0..3, any::<u16>()).prop_map(|(network, shim, port)| match shim {
+        0 => Outer::from(network),
+        1 => Outer::gre(network),
+        _ => Outer::gue(network, port),
+    })
+}
+
+fn any_tag() -> impl Strategy<Value = Tag> {
+    any::<(bool, u16)>().prop_map(
+        |(is_service, control)| {
+            if is_service { Tag::service(control) } else { Tag::new(control) }
+        },
+    )
+}
+
+fn any_extension() -> impl Strategy<Value = Extension> {
+    let number =
+        prop_oneof![Just(protocol::HOP_BY_HOP), Just(protocol::ROUTING), Just(protocol::DESTINATION_OPTIONS)];
+    let sized = (number, 0usize..20, any::<u8>()).prop_map(|(number, words, fill)| Extension::Sized {
+        number,
+        body: vec![fill; 6 + 8 * words],
+        length: None,
+    });
+    prop_oneof![4 => sized, 1 => Just(Extension::atomic_fragment())]
 }
 
 fn any_transport() -> impl Strategy<Value = Transport> {
@@ -170,7 +226,8 @@ fn any_transport() -> impl Strategy<Value = Transport> {
         let rest = Tcp::new(source_port, destination_port);
         Tcp { sequence, acknowledgement, flags, window, options, ..rest }.into()
     });
-    let udp = any::<(u16, u16)>().prop_map(|(source, destination)| Udp::new(source, destination).into());
+    // Not to the port of tunnels, where the payload is read as a packet.
+    let udp = any::<(u16, u16)>().prop_map(|(source, to)| Udp::new(source, to | 0x8000).into());
     prop_oneof![tcp, udp]
 }
 
@@ -179,10 +236,11 @@ proptest! {
 
     #[test]
     fn any_packet_is_sound_and_reads_back(
-        network in any_network(), outer in vec(any_network(), 0..3), transport in any_transport(),
-        payload in vec(any::<u8>(), 0..100), padding in vec(any::<u8>(), 0..50),
+        network in any_network(), outer in vec(any_outer(), 0..3), transport in any_transport(),
+        payload in vec(any::<u8>(), 0..100), padding in vec(any::<u8>(), 0..50), tags in vec(any_tag(), 0..4),
     ) {
-        let packet = Packet { outer, ..Packet::new(network, transport).payload(&payload).padding(&padding) };
+        let plain = Packet::new(network, transport).payload(&payload).padding(&padding);
+        let packet = Packet { outer, tags, ..plain };
         let frame = packet.build();
         prop_assert_eq!(verify(&frame), Ok(()));
         prop_assert_eq!(Packet::parse(&frame).unwrap(), packet);

@@ -14,7 +14,11 @@ use tidegate::model::Mode;
 
 use super::skeleton::{LbMaps, OpenLbSkel, types};
 use crate::harness::{
-    frame::checksum::{octets, sum},
+    frame::{
+        GUE_PORT,
+        checksum::{octets, sum},
+        protocol,
+    },
     model::{Backend, NextHop, Node, Service},
 };
 
@@ -82,6 +86,9 @@ fn write_settings(maps: &LbMaps<'_>, node: &Node) {
         version: 1,
         flow_secret: node.flows.secret,
         flow_buckets: node.flows.buckets() as u32,
+        outer_spread_v6: words(node.spread.ipv6.into()),
+        outer_spread_v4: words(node.spread.ipv4.into())[0],
+        gue_port: GUE_PORT.to_be(),
         ..Default::default()
     };
     for (kind, ticks) in node.flows.lifetime.iter().enumerate() {
@@ -136,6 +143,7 @@ fn backend_record(service: &Service, backend: &Backend) -> types::backend {
     const RESOLVED: u8 = 1;
     const LOCAL: u8 = 2;
     const IPV6: u8 = 4;
+    const SERVICE_TAG: u8 = 8;
     let (interface, flags, source_mac, destination_mac) = match backend.next_hop {
         NextHop::Local => (0, LOCAL, [0; 6], [0; 6]),
         NextHop::Resolved { interface, source_mac, destination_mac } => {
@@ -144,7 +152,9 @@ fn backend_record(service: &Service, backend: &Backend) -> types::backend {
         NextHop::Unresolved { interface } => (interface, 0, [0; 6], [0; 6]),
         NextHop::NoRoute => (0, 0, [0; 6], [0; 6]),
     };
-    let flags = flags | if backend.address.is_ipv6() { IPV6 } else { 0 };
+    let flags = flags
+        | if backend.address.is_ipv6() { IPV6 } else { 0 }
+        | if backend.has_service_tag { SERVICE_TAG } else { 0 };
     let (address, source) = (backend.address.ip(), backend.source);
     types::backend {
         link: types::backend_link { interface, mtu: backend.mtu, state: backend.state as u8, flags },
@@ -154,23 +164,29 @@ fn backend_record(service: &Service, backend: &Backend) -> types::backend {
         source_mac,
         port: backend.address.port().to_be(),
         endpoint_sum: endpoint_sum(backend.address),
-        outer_sum: outer_sum(source, address, service.address.is_ipv6()),
+        outer_sum: outer_sum(service, source, address),
+        tags: backend.tags.map(u16::to_be),
         mode: mode_number(service.mode),
         protocol: service.protocol,
-        ..Default::default()
     }
 }
 
 /// Sum of an outer IPv4 header without checksum, length, TOS, identification and flags.
-fn outer_sum(source: IpAddr, destination: IpAddr, inner_is_ipv6: bool) -> u16 {
-    let mut header = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, if inner_is_ipv6 { 41 } else { 4 }, 0, 0];
+fn outer_sum(service: &Service, source: IpAddr, destination: IpAddr) -> u16 {
+    let protocol = match service.mode {
+        Mode::Ipip if service.address.is_ipv6() => protocol::IPV6,
+        Mode::Ipip => protocol::IPIP,
+        Mode::Gre => protocol::GRE,
+        Mode::Gue => protocol::UDP,
+        Mode::Nat | Mode::Dsr => return 0,
+    };
+    if destination.is_ipv6() {
+        return 0;
+    }
+    let mut header = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
     header.extend(octets(source));
     header.extend(octets(destination));
     sum(&header).to_be()
-}
-
-fn address_sum(address: IpAddr) -> u16 {
-    sum(&octets(address)).to_be()
 }
 
 fn endpoint_sum(address: SocketAddr) -> u16 {
@@ -184,7 +200,8 @@ fn mode_number(mode: Mode) -> u8 {
         Mode::Nat => 1,
         Mode::Dsr => 2,
         Mode::Ipip => 3,
-        _ => unreachable!(),
+        Mode::Gre => 4,
+        Mode::Gue => 5,
     }
 }
 

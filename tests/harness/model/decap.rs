@@ -2,14 +2,14 @@
 
 use super::{
     Action, Node, Outcome, Reason,
-    view::{ETHERNET, IpHeader, family, read_ip},
+    view::{Fragment, IpHeader, Seen, read_ip, read_link, word},
 };
 
 impl Node {
     /// What becomes of a frame that arrives at a backend.
     pub fn xdp_decap(&mut self, frame: &[u8]) -> Outcome {
         let (outer, verdict) = self.judge_tunnel(frame);
-        let bytes = outer.map_or(0, |ip| ip.length.min(frame.len() - ETHERNET)) as u64;
+        let bytes = outer.map_or(0, |seen| seen.bytes());
         let (action, reason, frame) = match verdict {
             Ok(inner) => (Action::Pass, Reason::ForwardDecapsulated, inner),
             Err(reason) if reason.is_dropped() => (Action::Drop, reason, frame.to_vec()),
@@ -20,38 +20,79 @@ impl Node {
     }
 
     /// The outer header, as far as there is one, and the frame without it, or why it is not taken off.
-    fn judge_tunnel(&self, frame: &[u8]) -> (Option<IpHeader>, Result<Vec<u8>, Reason>) {
-        let is_ipv6 = match family(frame) {
-            Ok(is_ipv6) => is_ipv6,
+    fn judge_tunnel(&self, frame: &[u8]) -> (Option<Seen>, Result<Vec<u8>, Reason>) {
+        let (link, is_ipv6) = match read_link(frame) {
+            Ok(found) => found,
             Err(reason) => return (None, Err(reason)),
         };
-        let packet = &frame[ETHERNET..];
+        let packet = &frame[link..];
         match read_ip(packet, is_ipv6).filter(|ip| ip.length >= ip.header) {
             None => (None, Err(Reason::PassMalformed)),
-            Some(outer) => (Some(outer), self.take_off(frame, packet, &outer)),
+            Some(ip) => {
+                let inner = self.take_off(packet, &ip);
+                let with_link = |(kind, inner): (u16, &[u8])| {
+                    // Tags stay, with the ethertype of what follows them now.
+                    [&frame[..link - 2], &kind.to_be_bytes(), inner].concat()
+                };
+                (Some(Seen { ip, present: packet.len() }), inner.map(with_link))
+            }
         }
     }
 
-    fn take_off(&self, frame: &[u8], packet: &[u8], outer: &IpHeader) -> Result<Vec<u8>, Reason> {
-        let (inner_is_ipv6, kind) = match outer.protocol {
-            4 => (false, 0x0800u16),
-            41 => (true, 0x86dd),
-            _ => return Err(Reason::PassNotTunnelled),
-        };
+    /// The ethertype of the inner packet, and its bytes with what stands behind it in the frame.
+    fn take_off<'a>(&self, packet: &'a [u8], outer: &IpHeader) -> Result<(u16, &'a [u8]), Reason> {
+        // Only the first fragment of a tunnelled packet could be recognised as one.
+        if outer.fragment != Fragment::Whole {
+            return Err(Reason::PassFragment);
+        }
+        let behind = packet.get(outer.header..).unwrap_or_default();
+        let shim = read_shim(outer, behind)?;
         if !self.decap_addresses.contains(&outer.destination) {
             return Err(Reason::PassOuterNotLocal);
         }
-        if outer.is_fragment {
-            return Err(Reason::PassFragment);
-        }
-        let inside = packet.get(outer.header..).unwrap_or_default();
-        let inner = read_ip(inside, inner_is_ipv6)
+        let inside = behind.get(shim.length..).unwrap_or_default();
+        let inner = read_ip(inside, shim.inner_is_ipv6)
             .filter(|inner| inner.length >= inner.header)
-            .filter(|inner| outer.header + inner.length <= outer.length && outer.length <= packet.len())
+            .filter(|inner| outer.length <= packet.len() && inner.length <= shim.room)
             .ok_or(Reason::DropInnerMalformed)?;
         if !self.decap_addresses.contains(&inner.destination) {
             return Err(Reason::DropInnerNotLocal);
         }
-        Ok([&frame[..12], &kind.to_be_bytes(), inside].concat())
+        Ok((if shim.inner_is_ipv6 { 0x86dd } else { 0x0800 }, inside))
+    }
+}
+
+/// What stands between the outer IP header and the inner packet.
+struct Shim {
+    length: usize,
+    inner_is_ipv6: bool,
+    /// Bytes that there are for the inner packet.
+    room: usize,
+}
+
+const GUE_PORT: u16 = 6080;
+
+/// `behind` is what follows the outer IP header.
+fn read_shim(outer: &IpHeader, behind: &[u8]) -> Result<Shim, Reason> {
+    let payload = outer.length - outer.header;
+    let shim = |length: usize, inner_is_ipv6, room: usize| Ok(Shim { length, inner_is_ipv6, room });
+    match outer.protocol {
+        4 => shim(0, false, payload),
+        41 => shim(0, true, payload),
+        47 if behind.len() < 4 => Err(Reason::PassMalformed),
+        47 => match (word(behind, 0), word(behind, 2)) {
+            // Without optional fields; those would be another's tunnel.
+            (0, 0x0800) => shim(4, false, payload.saturating_sub(4)),
+            (0, 0x86dd) => shim(4, true, payload.saturating_sub(4)),
+            _ => Err(Reason::PassNotTunnelled),
+        },
+        17 if behind.len() > 8 && word(behind, 2) == GUE_PORT && matches!(behind[8] >> 4, 4 | 6) => {
+            let datagram = usize::from(word(behind, 4));
+            if !(8..=payload).contains(&datagram) {
+                return Err(Reason::PassMalformed);
+            }
+            shim(8, behind[8] >> 4 == 6, datagram - 8)
+        }
+        _ => Err(Reason::PassNotTunnelled),
     }
 }

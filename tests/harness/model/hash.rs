@@ -58,6 +58,31 @@ pub fn slot_index(hash: u64, slots: usize) -> usize {
     ((u128::from(hash >> 32) * slots as u128) >> 32) as usize
 }
 
+/// Bits of a flow for outer IPv4 source addresses, where the configured prefix leaves room.
+pub fn spread_ipv4(hash: u64) -> [u8; 4] {
+    ((hash >> 20) as u32).to_le_bytes()
+}
+
+/// The same for IPv6: the lower half of the hash in the first three words, the upper half in the last.
+pub fn spread_ipv6(hash: u64) -> [u8; 16] {
+    let (low, high) = ((hash as u32).to_le_bytes(), ((hash >> 32) as u32).to_le_bytes());
+    let mut bytes = [0; 16];
+    for (part, word) in bytes.chunks_mut(4).zip([low, low, low, high]) {
+        part.copy_from_slice(&word);
+    }
+    bytes
+}
+
+/// The outer flow label.
+pub fn flow_label(hash: u64) -> u32 {
+    hash as u32 & 0xf_ffff
+}
+
+/// The outer UDP source port: one of the dynamic range.
+pub fn source_port(hash: u64) -> u16 {
+    0xc000 | hash as u16 & 0x3fff
+}
+
 fn round(state: u64, word: u64, multiplier: u64) -> u64 {
     let product = (state ^ word).wrapping_mul(multiplier);
     product ^ product >> 32

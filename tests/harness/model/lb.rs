@@ -4,13 +4,14 @@ use tidegate::model::Mode;
 
 use super::{
     Action, Backend, BackendState, Flow, Handoff, Kind, NextHop, Node, Outcome, Reason, Route,
+    encapsulate::{Tunnel, overhead},
     hash::{five_tuple, rehash, slot_index},
-    rewrite::{End, encapsulate, is_ttl_used_up, set_macs, translate},
+    rewrite::{End, is_ttl_used_up, set_macs, translate},
     view::{self, View},
 };
 
 /// Backends that are tried where the client's port is in use towards the first through another service.
-const ATTEMPTS: usize = 4;
+const ATTEMPTS: usize = 16;
 
 /// What is decided about a packet: [`Outcome`] without what every packet has.
 struct Verdict {
@@ -36,12 +37,12 @@ impl Verdict {
 impl Node {
     /// What becomes of a frame that arrives on an interface.
     pub fn xdp_lb(&mut self, frame: &[u8], ingress_ifindex: u32) -> Outcome {
-        let (ip, view) = view::read(frame);
+        let (seen, view) = view::read(frame);
         let (verdict, service, backend) = match view {
             Err(reason) => (Verdict::untouched(reason, frame), None, None),
             Ok(view) => self.judge(frame, &view, ingress_ifindex),
         };
-        let bytes = ip.map_or(0, |ip| ip.length.min(frame.len() - view::ETHERNET)) as u64;
+        let bytes = seen.map_or(0, |seen| seen.bytes());
         self.ledger.entry(0).or_default().count(verdict.reason, bytes);
         if let Some(id) = service {
             self.ledger.entry(id).or_default().count(verdict.reason, bytes);
@@ -75,7 +76,7 @@ impl Node {
             Err(reason) => return (Verdict::untouched(reason, frame), None),
         };
         let backend = self.services[&id].backends[&number];
-        let verdict = send(frame, view, mode, &backend, ingress, hash);
+        let verdict = self.send(frame, view, mode, &backend, ingress, hash);
         if verdict.reason.is_forwarded() {
             let counters = self.backend_counters.entry((id, number)).or_default();
             *counters = (counters.0 + 1, counters.1 + view.ip_length as u64);
@@ -160,12 +161,68 @@ impl Node {
                 transmit(translated, interface, ingress, Reason::ForwardReplyTx, Reason::ForwardReplyRedirect)
             }
             Route::NoNeighbour { interface, .. } => Verdict {
-                metadata: Some(Handoff { interface, next_hop: None }),
+                metadata: Some(Handoff { ingress, interface, next_hop: None }),
                 ..Verdict::new(Reason::ForwardReplyHandoff, Action::Pass, translated)
             },
-            Route::NotForwarded => Verdict::new(Reason::ForwardReplyHandoff, Action::Pass, translated),
+            Route::NotForwarded => Verdict::untouched(Reason::DropReplyNoRoute, frame),
             Route::ForwardingDisabled => Verdict::untouched(Reason::DropForwardingDisabled, frame),
             Route::Unreachable => Verdict::untouched(Reason::DropReplyNoRoute, frame),
+        }
+    }
+
+    /// Sends a packet to a backend.
+    fn send(
+        &self,
+        frame: &[u8],
+        view: &View,
+        mode: Mode,
+        backend: &Backend,
+        ingress: u32,
+        hash: u64,
+    ) -> Verdict {
+        let is_local = backend.next_hop == NextHop::Local;
+        let overhead = overhead(mode, backend.address.is_ipv6());
+        if !is_local && view.ip_length + overhead > usize::from(backend.mtu) {
+            return Verdict::untouched(Reason::DropTooBig, frame);
+        }
+        let mut frame = frame.to_vec();
+        if mode == Mode::Nat {
+            if is_ttl_used_up(&frame, view) {
+                return Verdict::untouched(Reason::DropTtlExpired, &frame);
+            }
+            translate(&mut frame, view, End::Destination, backend.address);
+        }
+        if is_local {
+            return Verdict::new(Reason::ForwardLocal, Action::Pass, frame);
+        }
+        let (kind, packet) = if mode.encapsulates() {
+            let (source, destination, spread) = (backend.source, backend.address.ip(), self.spread);
+            Tunnel { mode, source, destination, spread }.wrap(&frame, view, hash)
+        } else {
+            (view::word(&frame, view.link - 2), frame[view.link..].to_vec())
+        };
+        // Nobody else's tags are put on: the frame keeps those that it came with until the next hop is known.
+        let as_it_came = |packet| [&frame[..view.link - 2], &kind.to_be_bytes(), packet].concat();
+        match backend.next_hop {
+            NextHop::Local => unreachable!("handled above"),
+            NextHop::Resolved { interface, source_mac, destination_mac } => {
+                let macs = [destination_mac, source_mac].concat();
+                let sent = [&macs, link_tags(backend).as_slice(), &kind.to_be_bytes(), &packet].concat();
+                transmit(sent, interface, ingress, Reason::ForwardTx, Reason::ForwardRedirect)
+            }
+            NextHop::Unresolved { interface } => Verdict {
+                // A DSR packet's destination is the service, so the note must name the backend.
+                metadata: Some(Handoff {
+                    ingress,
+                    interface,
+                    next_hop: (mode == Mode::Dsr).then_some(backend.address.ip()),
+                }),
+                ..Verdict::new(Reason::ForwardHandoff, Action::Pass, as_it_came(&packet))
+            },
+            NextHop::NoRoute if mode == Mode::Nat => {
+                Verdict::new(Reason::ForwardHandoff, Action::Pass, as_it_came(&packet))
+            }
+            NextHop::NoRoute => Verdict::untouched(Reason::DropUnresolved, &frame),
         }
     }
 }
@@ -174,43 +231,11 @@ fn serves(backend: &Backend) -> bool {
     matches!(backend.state, BackendState::Up | BackendState::Draining)
 }
 
-/// Sends a packet to a backend.
-fn send(frame: &[u8], view: &View, mode: Mode, backend: &Backend, ingress: u32, hash: u64) -> Verdict {
-    let is_local = backend.next_hop == NextHop::Local;
-    let overhead = match (mode, backend.address.is_ipv6()) {
-        (Mode::Ipip, false) => 20,
-        (Mode::Ipip, true) => 40,
-        _ => 0,
-    };
-    if !is_local && view.ip_length + overhead > usize::from(backend.mtu) {
-        return Verdict::untouched(Reason::DropTooBig, frame);
-    }
-    let mut sent = frame.to_vec();
-    match mode {
-        Mode::Nat if is_ttl_used_up(frame, view) => return Verdict::untouched(Reason::DropTtlExpired, frame),
-        Mode::Nat => translate(&mut sent, view, End::Destination, backend.address),
-        Mode::Ipip if !is_local => {
-            sent = encapsulate(frame, view, backend.source, backend.address.ip(), hash as u32);
-        }
-        _ => {}
-    }
-    match backend.next_hop {
-        NextHop::Local => Verdict::new(Reason::ForwardLocal, Action::Pass, sent),
-        NextHop::Resolved { interface, source_mac, destination_mac } => {
-            set_macs(&mut sent, destination_mac, source_mac);
-            transmit(sent, interface, ingress, Reason::ForwardTx, Reason::ForwardRedirect)
-        }
-        NextHop::Unresolved { interface } => Verdict {
-            // A DSR packet's destination is the service, so the note must name the backend.
-            metadata: Some(Handoff {
-                interface,
-                next_hop: (mode == Mode::Dsr).then_some(backend.address.ip()),
-            }),
-            ..Verdict::new(Reason::ForwardHandoff, Action::Pass, sent)
-        },
-        NextHop::NoRoute if mode == Mode::Nat => Verdict::new(Reason::ForwardHandoff, Action::Pass, sent),
-        NextHop::NoRoute => Verdict::untouched(Reason::DropUnresolved, frame),
-    }
+/// The tags towards a backend, each with its ethertype.
+fn link_tags(backend: &Backend) -> Vec<u8> {
+    let outer: u16 = if backend.has_service_tag { 0x88a8 } else { 0x8100 };
+    let tags = [outer, 0x8100].into_iter().zip(backend.tags).filter(|(_, tag)| *tag != 0);
+    tags.flat_map(|(kind, tag)| [kind, tag].map(u16::to_be_bytes).concat()).collect()
 }
 
 fn transmit(frame: Vec<u8>, interface: u32, ingress: u32, back: Reason, across: Reason) -> Verdict {

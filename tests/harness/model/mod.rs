@@ -13,6 +13,8 @@
 //! ```
 
 mod decap;
+mod encapsulate;
+mod extension;
 mod flows;
 pub mod hash;
 mod lb;
@@ -25,6 +27,6 @@ mod tests;
 mod view;
 
 pub use flows::{Flow, Flows, Kind};
-pub use node::{Backend, BackendState, Ledger, NextHop, Node, Route, Service};
+pub use node::{Backend, BackendState, Ledger, NextHop, Node, Route, Service, Spread};
 pub use outcome::{Action, Handoff, Outcome};
 pub use reason::Reason;

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
 use tidegate::model::Mode;
@@ -42,8 +42,19 @@ pub struct Backend {
     pub next_hop: NextHop,
     /// From the IP header on. It binds whatever the next hop, but for a local one.
     pub mtu: u16,
-    /// Outer source address of an encapsulation; of the family of `address`.
+    /// Outer source address of an encapsulation, or the prefix of it; of the family of `address`.
     pub source: IpAddr,
+    /// VLAN tags towards a resolved next hop, the outer one first: priority and ID; 0: none.
+    pub tags: [u16; 2],
+    /// The outer tag is one of 802.1ad.
+    pub has_service_tag: bool,
+}
+
+/// Bits of outer source addresses that differ by flow. Where they are set, those of backends' `source` are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    pub ipv4: Ipv4Addr,
+    pub ipv6: Ipv6Addr,
 }
 
 /// A service.
@@ -72,7 +83,7 @@ pub enum Route {
         interface: u32,
         mtu: u16,
     },
-    /// The client is this node, or there is no route: the kernel's helper does not tell the two apart.
+    /// There is no route.
     NotForwarded,
     ForwardingDisabled,
     /// There is a route, and it says that there is no way.
@@ -94,6 +105,7 @@ pub struct Node {
     /// By ID; 0 is no ID.
     pub services: BTreeMap<u32, Service>,
     pub flows: Flows,
+    pub spread: Spread,
     /// Routes to clients, for replies that are translated. Absent: not forwarded.
     pub routes: BTreeMap<IpAddr, Route>,
     /// Addresses of this host, for [`Node::xdp_decap`].
@@ -112,6 +124,7 @@ impl Node {
         Self {
             services: BTreeMap::new(),
             flows: Flows::new(flow_buckets),
+            spread: Spread::default(),
             routes: BTreeMap::new(),
             decap_addresses: BTreeSet::new(),
             ledger: BTreeMap::new(),
@@ -163,6 +176,11 @@ impl Service {
 }
 
 impl Backend {
+    /// The same behind these tags, the outer one first; 0: none.
+    pub fn behind_tags(self, tags: [u16; 2], has_service_tag: bool) -> Self {
+        Self { tags, has_service_tag, ..self }
+    }
+
     /// A backend that is up, behind a resolved next hop, with an MTU of 1500.
     pub fn new(address: SocketAddr, source: IpAddr, interface: u32) -> Self {
         let last = match address.ip() {
@@ -174,7 +192,15 @@ impl Backend {
             source_mac: [2, 0, 0, 1, 0, interface as u8],
             destination_mac: [2, 0, 0, 2, 0, last],
         };
-        Self { address, state: BackendState::Up, next_hop, mtu: 1500, source }
+        Self {
+            address,
+            state: BackendState::Up,
+            next_hop,
+            mtu: 1500,
+            source,
+            tags: [0; 2],
+            has_service_tag: false,
+        }
     }
 }
 

@@ -17,6 +17,9 @@ pub enum Action {
 /// The note that is put in front of a packet whose neighbour the kernel is to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handoff {
+    /// Interface that the packet came in by: only there the note is obeyed.
+    pub ingress: u32,
+    /// Interface to send it out of.
     pub interface: u32,
     /// Where it is not the packet's destination.
     pub next_hop: Option<IpAddr>,
@@ -55,7 +58,7 @@ impl Handoff {
     const AF_INET: u32 = 2;
     const AF_INET6: u32 = 10;
 
-    /// The 28 bytes of the note. Numbers are in the machine's byte order, the address in the network's.
+    /// The 32 bytes of the note. Numbers are in the machine's byte order, the address in the network's.
     pub fn to_bytes(self) -> Vec<u8> {
         let (family, mut address) = match self.next_hop {
             None => (0, Vec::new()),
@@ -63,7 +66,7 @@ impl Handoff {
             Some(IpAddr::V6(address)) => (Self::AF_INET6, address.octets().to_vec()),
         };
         address.resize(16, 0);
-        let numbers = [Self::MAGIC, self.interface, family];
+        let numbers = [Self::MAGIC, self.ingress, self.interface, family];
         numbers.into_iter().flat_map(u32::to_ne_bytes).chain(address).collect()
     }
 }

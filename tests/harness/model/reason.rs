@@ -34,27 +34,28 @@ reasons! {
     ForwardReplyRedirect = 6 "FORWARD_REPLY_REDIRECT",
     ForwardReplyHandoff = 7 "FORWARD_REPLY_HANDOFF",
     ForwardDecapsulated = 8 "FORWARD_DECAPSULATED",
-    PassNotIp = 12 "PASS_NOT_IP",
-    PassNotTcpUdp = 13 "PASS_NOT_TCP_UDP",
-    PassFragment = 14 "PASS_FRAGMENT",
-    PassMalformed = 15 "PASS_MALFORMED",
-    PassNoService = 16 "PASS_NO_SERVICE",
-    PassNotAReply = 17 "PASS_NOT_A_REPLY",
-    PassNotTunnelled = 18 "PASS_NOT_TUNNELLED",
-    PassOuterNotLocal = 19 "PASS_OUTER_NOT_LOCAL",
-    DropBadLength = 24 "DROP_BAD_LENGTH",
-    DropNoBackend = 25 "DROP_NO_BACKEND",
-    DropBackendDown = 26 "DROP_BACKEND_DOWN",
-    DropUnresolved = 27 "DROP_UNRESOLVED",
-    DropTooBig = 28 "DROP_TOO_BIG",
-    DropTtlExpired = 29 "DROP_TTL_EXPIRED",
-    DropFlowTableFull = 30 "DROP_FLOW_TABLE_FULL",
-    DropFlowConflict = 31 "DROP_FLOW_CONFLICT",
-    DropReplyNoRoute = 32 "DROP_REPLY_NO_ROUTE",
-    DropForwardingDisabled = 33 "DROP_FORWARDING_DISABLED",
-    DropInternal = 34 "DROP_INTERNAL",
-    DropInnerMalformed = 35 "DROP_INNER_MALFORMED",
-    DropInnerNotLocal = 36 "DROP_INNER_NOT_LOCAL",
+    PassNotIp = 16 "PASS_NOT_IP",
+    PassNotTcpUdp = 17 "PASS_NOT_TCP_UDP",
+    PassFragment = 18 "PASS_FRAGMENT",
+    PassMalformed = 19 "PASS_MALFORMED",
+    PassNoService = 20 "PASS_NO_SERVICE",
+    PassNotAReply = 21 "PASS_NOT_A_REPLY",
+    PassNotTunnelled = 22 "PASS_NOT_TUNNELLED",
+    PassOuterNotLocal = 23 "PASS_OUTER_NOT_LOCAL",
+    PassExtensionHeader = 24 "PASS_EXTENSION_HEADER",
+    DropBadLength = 32 "DROP_BAD_LENGTH",
+    DropNoBackend = 33 "DROP_NO_BACKEND",
+    DropBackendDown = 34 "DROP_BACKEND_DOWN",
+    DropUnresolved = 35 "DROP_UNRESOLVED",
+    DropTooBig = 36 "DROP_TOO_BIG",
+    DropTtlExpired = 37 "DROP_TTL_EXPIRED",
+    DropFlowTableFull = 38 "DROP_FLOW_TABLE_FULL",
+    DropFlowConflict = 39 "DROP_FLOW_CONFLICT",
+    DropReplyNoRoute = 40 "DROP_REPLY_NO_ROUTE",
+    DropForwardingDisabled = 41 "DROP_FORWARDING_DISABLED",
+    DropInternal = 42 "DROP_INTERNAL",
+    DropInnerMalformed = 43 "DROP_INNER_MALFORMED",
+    DropInnerNotLocal = 44 "DROP_INNER_NOT_LOCAL",
 }
 
 impl Reason {
@@ -65,12 +66,12 @@ impl Reason {
 
     /// The packet was sent on.
     pub const fn is_forwarded(self) -> bool {
-        self.number() < 12
+        self.number() < 16
     }
 
     /// The packet was dropped.
     pub const fn is_dropped(self) -> bool {
-        self.number() >= 24
+        self.number() >= 32
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rewriting of frames: translation, encapsulation, MAC addresses.
+//! Rewriting of frames: translation, MAC addresses.
 //!
 //! Checksums are computed from scratch over the packet before and after a change. What is written is
 //! `right(after) + (found(before) - right(before))` in one's complement, so a packet that came with a right checksum leaves
@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::view::{ETHERNET, View, word};
+use super::view::{View, word};
 use crate::harness::frame::{
     MacAddress,
     checksum::{checksum, octets, transport_checksum},
@@ -30,16 +30,16 @@ pub fn translate(frame: &mut [u8], view: &View, end: End, new: SocketAddr) {
     let before = frame.to_vec();
     let is_ipv6 = view.source.is_ipv6();
     let (width, first) = if is_ipv6 { (16, 8) } else { (4, 12) };
-    let address = ETHERNET + first + if end == End::Source { 0 } else { width };
-    let port = ETHERNET + view.ip_header + if end == End::Source { 0 } else { 2 };
+    let address = view.link + first + if end == End::Source { 0 } else { width };
+    let port = view.link + view.ip_header + if end == End::Source { 0 } else { 2 };
     frame[address..address + width].copy_from_slice(&octets(new.ip()));
     frame[port..port + 2].copy_from_slice(&new.port().to_be_bytes());
     frame[ttl_offset(view)] -= 1;
     if !is_ipv6 {
-        let header = |frame: &[u8]| without(&frame[ETHERNET..ETHERNET + view.ip_header], 10);
-        let found = word(&before, ETHERNET + 10);
+        let header = |frame: &[u8]| without(&frame[view.link..view.link + view.ip_header], 10);
+        let found = word(&before, view.link + 10);
         let carried = carry_over(found, checksum(&header(&before)), checksum(&header(frame)));
-        put(frame, ETHERNET + 10, carried);
+        put(frame, view.link + 10, carried);
     }
     let (source, destination) = match end {
         End::Source => (new.ip(), view.destination.ip()),
@@ -49,10 +49,10 @@ pub fn translate(frame: &mut [u8], view: &View, end: End, new: SocketAddr) {
 }
 
 fn update_transport(before: &[u8], frame: &mut [u8], view: &View, source: IpAddr, destination: IpAddr) {
-    let start = ETHERNET + view.ip_header;
+    let start = view.link + view.ip_header;
     let is_udp = view.protocol == 17;
     // UDP has a length of its own; what stands behind it in the IP packet is not covered.
-    let end = if is_udp { start + view.transport_length } else { ETHERNET + view.ip_length };
+    let end = if is_udp { start + view.transport_length } else { view.link + view.ip_length };
     let field = if is_udp { 6 } else { 16 };
     let found = word(before, start + field);
     if is_udp && found == 0 {
@@ -73,47 +73,6 @@ fn carry_over(found: u16, old_right: u16, new_right: u16) -> u16 {
     ((u32::from(new_right) + u32::from(found) + MODULUS - u32::from(old_right)) % MODULUS) as u16
 }
 
-/// Puts the packet into an outer header. What stands behind the packet in the frame stays there.
-pub fn encapsulate(
-    frame: &[u8],
-    view: &View,
-    source: IpAddr,
-    destination: IpAddr,
-    flow_label: u32,
-) -> Vec<u8> {
-    let inner = &frame[ETHERNET..];
-    let inner_is_ipv6 = view.source.is_ipv6();
-    let number = if inner_is_ipv6 { 41 } else { 4 };
-    let class = if inner_is_ipv6 { inner[0] << 4 | inner[1] >> 4 } else { inner[1] };
-    let (kind, outer) = match (source, destination) {
-        (IpAddr::V4(_), IpAddr::V4(_)) => {
-            let (identification, dont_fragment) =
-                if inner_is_ipv6 { (0, 0x4000) } else { (word(inner, 4), word(inner, 6) & 0x4000) };
-            let mut outer = vec![0x45, class];
-            outer.extend((view.ip_length as u16 + 20).to_be_bytes());
-            outer.extend(identification.to_be_bytes());
-            outer.extend(dont_fragment.to_be_bytes());
-            outer.extend([64, number, 0, 0]);
-            outer.extend(octets(source));
-            outer.extend(octets(destination));
-            let right = checksum(&outer);
-            put(&mut outer, 10, right);
-            (0x0800u16, outer)
-        }
-        (IpAddr::V6(_), IpAddr::V6(_)) => {
-            let first = 6 << 28 | u32::from(class) << 20 | flow_label & 0xf_ffff;
-            let mut outer = first.to_be_bytes().to_vec();
-            outer.extend((view.ip_length as u16).to_be_bytes());
-            outer.extend([number, 64]);
-            outer.extend(octets(source));
-            outer.extend(octets(destination));
-            (0x86dd, outer)
-        }
-        _ => panic!("{source} and {destination} are of different families"),
-    };
-    [&frame[..12], &kind.to_be_bytes(), &outer, inner].concat()
-}
-
 /// Replaces the MAC addresses.
 pub fn set_macs(frame: &mut [u8], destination: MacAddress, source: MacAddress) {
     frame[..6].copy_from_slice(&destination);
@@ -121,7 +80,7 @@ pub fn set_macs(frame: &mut [u8], destination: MacAddress, source: MacAddress) {
 }
 
 fn ttl_offset(view: &View) -> usize {
-    ETHERNET + if view.source.is_ipv6() { 7 } else { 8 }
+    view.link + if view.source.is_ipv6() { 7 } else { 8 }
 }
 
 /// The bytes with a checksum field of zero.
@@ -131,6 +90,6 @@ fn without(bytes: &[u8], field: usize) -> Vec<u8> {
     bytes
 }
 
-fn put(bytes: &mut [u8], at: usize, value: u16) {
+pub fn put(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }

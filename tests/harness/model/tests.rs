@@ -250,7 +250,7 @@ fn backends_that_cannot_serve_get_nothing() {
     node.services.get_mut(&1).unwrap().backends.get_mut(&1).unwrap().next_hop =
         NextHop::Unresolved { interface: 7 };
     let outcome = node.xdp_lb(&frame, INGRESS);
-    assert_eq!(outcome.data_out().len(), 28 + frame.len());
+    assert_eq!(outcome.data_out().len(), 32 + frame.len());
     assert_eq!(outcome.metadata.unwrap().next_hop, Some(at("198.51.100.11:80").ip()));
 }
 
