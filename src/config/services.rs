@@ -49,7 +49,7 @@ fn service(field: &Field<'_>, base: &HealthCheck, seen: &mut Seen) -> Option<Ser
     let name = name(&fields, seen);
     let address = service_address(&fields, seen);
     let mode = fields
-        .require("mode", "say how packets are sent to backends: nat, dsr or ipip")
+        .require("mode", "say how packets are sent to backends: nat, dsr, ipip, gre or gue")
         .and_then(|field| field.choice(&MODES));
     let health = match fields.get("health") {
         Some(field) => health(&field, base),

@@ -12,7 +12,7 @@ fn services_need_their_keys() {
             "4:5: services[0].name: missing; every service needs a name of its own, such as web",
             "4:5: services[0].protocol: missing; use tcp or udp",
             "4:5: services[0].address: missing; write what clients connect to, such as 192.0.2.10 or 2001:db8::10",
-            "4:5: services[0].mode: missing; say how packets are sent to backends: nat, dsr or ipip",
+            "4:5: services[0].mode: missing; say how packets are sent to backends: nat, dsr, ipip, gre or gue",
         ],
     );
     refuses(

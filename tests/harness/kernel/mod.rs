@@ -9,6 +9,7 @@
 //! ```
 
 mod mirror;
+mod query;
 mod skeleton;
 
 use std::{
@@ -24,6 +25,7 @@ use libbpf_rs::{
     skel::{OpenSkel, SkelBuilder},
 };
 use nix::net::if_::if_nametoindex;
+pub use query::{program_with_map, run_xdp};
 use skeleton::{LbSkel, LbSkelBuilder, types};
 
 use super::{
