@@ -34,7 +34,7 @@ fn the_load_balancer_agrees_with_the_model_on_random_packets() {
         check(&frame, &expected, &got, &before, &kernel.ledger(0));
     }
     kernel.assert_state(&node);
-    let never = [Reason::DropForwardingDisabled, Reason::DropInternal];
+    let never = [Reason::ForwardEchoReply, Reason::DropForwardingDisabled, Reason::DropInternal];
     let of_others = [Reason::ForwardDecapsulated, Reason::PassNotTunnelled, Reason::PassOuterNotLocal];
     for reason in Reason::ALL {
         let is_expected =

@@ -1,1 +1,3 @@
 //! Tests of the engine on the datapath in memory.
+
+mod addresses;

@@ -3,7 +3,7 @@
 /// An order of pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    InOrder,
+    Forward,
     Reversed,
     /// Every piece twice, the second time behind the first half of all.
     Duplicated,
@@ -13,7 +13,7 @@ pub enum Order {
 
 impl Order {
     pub const ALL: [Self; 6] = [
-        Self::InOrder,
+        Self::Forward,
         Self::Reversed,
         Self::Duplicated,
         Self::Shuffled(1),
@@ -25,7 +25,7 @@ impl Order {
     pub fn arrange<T: Clone>(self, pieces: &[T]) -> Vec<T> {
         let mut arranged = pieces.to_vec();
         match self {
-            Self::InOrder => {}
+            Self::Forward => {}
             Self::Reversed => arranged.reverse(),
             Self::Duplicated => {
                 let half = pieces.len().div_ceil(2);
@@ -45,6 +45,6 @@ impl Order {
 
     /// True where the piece with the ports comes first.
     pub fn begins_with_ports(self) -> bool {
-        matches!(self, Self::InOrder | Self::Duplicated)
+        matches!(self, Self::Forward | Self::Duplicated)
     }
 }

@@ -187,7 +187,7 @@ fn pieces_for_a_backend_that_went_down_are_dropped_and_the_next_datagram_goes_el
     assert_eq!((outcome.action, reason), (XDP_DROP, "drop-backend-down"));
     let other = if down == 1 { 2 } else { 1 };
     node.publish(1, |_| other);
-    for (identification, order) in [(2, Order::Reversed), (3, Order::InOrder)] {
+    for (identification, order) in [(2, Order::Reversed), (3, Order::Forward)] {
         let datagram = datagram(identification);
         let frames = order.arrange(&datagram.frames());
         assert_eq!(send(&node, &service, &datagram, &frames), usize::from(other) - 1);

@@ -32,6 +32,19 @@ pub fn five_tuple(source: SocketAddr, destination: SocketAddr, protocol: u8) -> 
     round(mixed, ports, MULTIPLIER_B).wrapping_mul(MULTIPLIER_A)
 }
 
+/// Hash of what all pieces of a datagram have in common.
+pub fn hosts(source: IpAddr, destination: IpAddr) -> u64 {
+    let words = |address| match address {
+        IpAddr::V4(address) => [u64::from(u32::from_le_bytes(address.octets())), 0],
+        IpAddr::V6(address) => halves(address.octets()),
+    };
+    let (from, to) = (words(source), words(destination));
+    let once = round(round(REHASH_ADDEND, from[0], MULTIPLIER_A), from[1], MULTIPLIER_B);
+    let twice = round(round(once, to[0], MULTIPLIER_A), to[1], MULTIPLIER_B);
+    let family = if source.is_ipv4() { 4 } else { 6 };
+    round(twice, family, MULTIPLIER_B).wrapping_mul(MULTIPLIER_A)
+}
+
 /// The hash to try next where the backend of the first has the client's port in use through another service.
 pub fn rehash(hash: u64) -> u64 {
     hash.wrapping_mul(MULTIPLIER_B).wrapping_add(REHASH_ADDEND)

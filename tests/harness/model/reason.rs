@@ -34,6 +34,7 @@ reasons! {
     ForwardReplyRedirect = 6 "FORWARD_REPLY_REDIRECT",
     ForwardReplyHandoff = 7 "FORWARD_REPLY_HANDOFF",
     ForwardDecapsulated = 8 "FORWARD_DECAPSULATED",
+    ForwardEchoReply = 12 "FORWARD_ECHO_REPLY",
     PassNotIp = 16 "PASS_NOT_IP",
     PassNotTcpUdp = 17 "PASS_NOT_TCP_UDP",
     PassFragment = 18 "PASS_FRAGMENT",
@@ -56,6 +57,10 @@ reasons! {
     DropInternal = 42 "DROP_INTERNAL",
     DropInnerMalformed = 43 "DROP_INNER_MALFORMED",
     DropInnerNotLocal = 44 "DROP_INNER_NOT_LOCAL",
+    DropFragmentUnknown = 54 "DROP_FRAGMENT_UNKNOWN",
+    DropFragmentShort = 55 "DROP_FRAGMENT_SHORT",
+    DropUnserved = 56 "DROP_UNSERVED",
+    DropEcho = 57 "DROP_ECHO",
 }
 
 impl Reason {
