@@ -306,6 +306,20 @@ impl Kernel {
         Ok(strays)
     }
 
+    /// Backend records that hold something and belong to none of these services: what a process left that died while it wrote.
+    fn stray_records(&self, services: &BTreeMap<u16, AdoptedService>) -> Vec<u32> {
+        let adopted: BTreeSet<u32> = services
+            .values()
+            .flat_map(|service| {
+                let range = service.record.range;
+                service.backends.iter().filter_map(move |(number, _)| range.record(*number))
+            })
+            .collect();
+        let is_written =
+            |record: u32| PlainData::bytes(&self.backends.get(record as usize)).iter().any(|&byte| byte != 0);
+        (1..self.sizes.records).filter(|&record| is_written(record) && !adopted.contains(&record)).collect()
+    }
+
     fn update(&mut self, map: impl Fn(&Self) -> &MapHandle, key: &[u8], value: u32) -> io::Result<()> {
         map(self).update(key, &value.to_ne_bytes(), MapFlags::ANY).map_err(io::Error::other)?;
         self.writes += 1;
@@ -373,6 +387,7 @@ impl Datapath for Kernel {
         }
         Ok(Adopted {
             stray_ids: self.stray_ids(&services)?,
+            stray_records: self.stray_records(&services),
             services: services.into_values().collect(),
             stray_addresses,
             nat_sources: self.read_nat_sources(),

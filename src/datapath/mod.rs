@@ -46,7 +46,7 @@ pub struct AdoptedService {
     pub record: ServiceRecord,
     /// Its table; empty where none is published.
     pub table: Vec<Slot>,
-    /// Its backends by number, those that are members.
+    /// Its backends by number, also those that are marked unused.
     pub backends: Vec<(u16, BackendRecord)>,
 }
 
@@ -59,6 +59,8 @@ pub struct Adopted {
     pub stray_addresses: Vec<ServiceAddress>,
     /// IDs that have a record or a table without a key leading to them: to be cleared.
     pub stray_ids: Vec<u16>,
+    /// Backend records that hold something but are no adopted service's backend: to be cleared.
+    pub stray_records: Vec<u32>,
     /// NAT sources.
     pub nat_sources: BTreeSet<(BackendAddress, Protocol)>,
     /// Addresses, with the services they are said to have.
@@ -138,7 +140,7 @@ pub trait Datapath: Send {
     ) -> Result<(), DatapathError>;
 
     /// Publishes whole tables, all in one batch: each packet sees the old or the new table of its service, never a mix. When
-    /// it returns, no packet uses an old one.
+    /// it returns, no packet uses an old one. Where it fails, some of the tables may have been published and others not.
     fn publish(&mut self, tables: &[(u16, Vec<Slot>)]) -> Result<(), DatapathError>;
 
     /// Waits until no packet can be using anything that was replaced before the call.

@@ -20,11 +20,15 @@ impl<D: Datapath> Engine<D> {
         self.set_address(new.address, Some(services))
     }
 
-    /// Makes what is told of addresses what is bound.
-    pub(super) fn correct_addresses(&mut self) -> Result<(), DatapathError> {
+    /// Makes what is told of all addresses what is bound.
+    pub(super) fn correct_all_addresses(&mut self) -> Result<(), DatapathError> {
         let bound = self.programmed.services.keys().map(|service| service.address);
-        let all: BTreeSet<IpAddr> = bound.chain(self.programmed.addresses.keys().copied()).collect();
-        for address in all {
+        self.correct_addresses(bound.chain(self.programmed.addresses.keys().copied()).collect())
+    }
+
+    /// Makes what is told of these addresses what is bound.
+    pub(super) fn correct_addresses(&mut self, addresses: BTreeSet<IpAddr>) -> Result<(), DatapathError> {
+        for address in addresses {
             let services = self.programmed.services_on(address).fold(None, |all, (service, id)| {
                 Some(all.unwrap_or(AddressServices::default()).with(service.protocol, id))
             });
