@@ -111,6 +111,15 @@ struct {
 	__type(value, struct datagram);
 } fragments SEC(".maps");
 
+/* How do frames leave for interface n? Absent: by itself, untagged. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct egress);
+} egress SEC(".maps");
+
 /* Settings and cursors of the node; one element. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -6,8 +6,8 @@
 #include "fragment.h"
 #include "nat.h"
 
-/* Bytes that must be linear for the headers to be read: Ethernet, the longest IPv4 header, TCP. */
-#define REPLY_HEADERS (ETH_HLEN + 60 + 20)
+/* Bytes that must be linear for the headers to be read: as far as extension headers are followed, and TCP. */
+#define REPLY_HEADERS (OFFSET_MASK + 20)
 
 /* Offset of the checksum in a TCP or UDP header. */
 static __always_inline __u32 l4_checksum_offset(const struct packet *packet)
@@ -90,6 +90,7 @@ static __always_inline __u32 reply_from_stack(struct __sk_buff *skb, struct pack
 	if (reason == PASS_MALFORMED) {
 		/* Perhaps only not linear. */
 		bpf_skb_pull_data(skb, skb->len < REPLY_HEADERS ? skb->len : REPLY_HEADERS);
+		__builtin_memset(packet, 0, sizeof(*packet));
 		reason = parse_tc(skb, packet);
 	}
 	if (reason == PASS_FRAGMENT) {

@@ -207,6 +207,14 @@ struct datagram {
 	__u32 pad;
 };
 
+/* How frames leave for an interface that is not a device itself. */
+struct egress {
+	__u32 device;	  /* index of the device below; 0: only the kernel can send by the interface */
+	__be16 tags[2];	  /* VLAN tags on that device, the outer one first: priority and ID; 0: none */
+	__u8 service_tag; /* 1: the outer tag is one of 802.1ad, not of 802.1Q */
+	__u8 pad[3];
+};
+
 /* Packets sent to one backend, of one CPU. */
 struct backend_counters {
 	__u64 packets;

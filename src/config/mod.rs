@@ -12,6 +12,7 @@
 mod address;
 mod backends;
 pub mod duration;
+mod encapsulation;
 mod error;
 mod field;
 mod health;

@@ -3,6 +3,7 @@
 use std::{ops::RangeInclusive, path::PathBuf};
 
 use super::{
+    encapsulation::encapsulation,
     field::{Field, Fields},
     health::health,
     interfaces::interfaces,
@@ -10,11 +11,12 @@ use super::{
     services::services,
 };
 use crate::model::{
-    AddressPolicy, ApiSocket, Capacity, Desired, EchoRequest, HealthCheck, Service, UnservedPort,
-    backend_records,
+    AddressPolicy, ApiSocket, Capacity, Desired, EchoRequest, Encapsulation, HealthCheck, Service,
+    UnservedPort, backend_records,
 };
 
-const KEYS: [&str; 7] = ["interfaces", "api", "capacity", "unserved-port", "echo", "defaults", "services"];
+const KEYS: [&str; 8] =
+    ["interfaces", "api", "capacity", "encapsulation", "unserved-port", "echo", "defaults", "services"];
 
 const SERVICES: RangeInclusive<u32> = 1..=65_535;
 /// 1 GiB of records at most.
@@ -38,6 +40,10 @@ pub fn desired(file: &Field<'_>) -> Option<Desired> {
         Some(field) => capacity(&field),
         None => Some(Capacity::default()),
     };
+    let encapsulation = match fields.get("encapsulation") {
+        Some(field) => encapsulation(&field),
+        None => Some(Encapsulation::default()),
+    };
     // Services are read even where the defaults are wrong, so that their own problems are told in the same round.
     let default_health = default_health(&fields);
     let base = default_health.clone().unwrap_or_default();
@@ -49,8 +55,8 @@ pub fn desired(file: &Field<'_>) -> Option<Desired> {
     let (capacity, services) = (capacity?, services?);
     check_capacity(&fields, &capacity, &services);
     default_health?;
-    let address_policy = address_policy?;
-    Some(Desired { interfaces: interfaces?, api: api?, capacity, address_policy, services })
+    let (encapsulation, address_policy) = (encapsulation?, address_policy?);
+    Some(Desired { interfaces: interfaces?, api: api?, capacity, encapsulation, address_policy, services })
 }
 
 fn address_policy(file: &Fields<'_>) -> Option<AddressPolicy> {

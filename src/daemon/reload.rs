@@ -43,6 +43,7 @@ impl Daemon {
         let not_applied = self.not_applied(&desired);
         let targets = {
             let mut engine = self.engine.lock();
+            engine.set_encapsulation(desired.encapsulation);
             engine.set_desired(&desired.services);
             engine.set_address_policy(desired.address_policy);
             engine.set_problems("configuration", not_applied);
@@ -50,7 +51,7 @@ impl Daemon {
             engine.probe_targets()
         };
         let snapshot = self.resolver.settled(NEXT_HOP_PATIENCE).await;
-        self.engine.lock().set_next_hops(&snapshot.next_hops);
+        self.take_next_hops(&snapshot);
         self.apply();
         block_in_place(|| self.attachments.change(&desired.interfaces, &mut self.engine.lock()));
         self.apply();

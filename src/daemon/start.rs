@@ -27,6 +27,7 @@ impl Daemon {
         let capacity_problems = capacity_problems(&opened, desired.capacity);
         let mut engine = Engine::adopt(opened)?;
         engine.set_problems("capacity", capacity_problems);
+        engine.set_encapsulation(desired.encapsulation);
         engine.set_desired(&desired.services);
         engine.set_address_policy(desired.address_policy);
         /* Before anything is applied: a backend that was found pinned is known, a new one is not. */
@@ -34,7 +35,9 @@ impl Daemon {
 
         let resolver = Resolver::spawn()?;
         resolver.set_targets(engine.next_hop_targets());
-        engine.set_next_hops(&resolver.settled(NEXT_HOP_PATIENCE).await.next_hops);
+        let snapshot = resolver.settled(NEXT_HOP_PATIENCE).await;
+        engine.set_egress(&snapshot.egress);
+        engine.set_next_hops(&snapshot.next_hops);
 
         let (sender, reports) = mpsc::channel(REPORT_QUEUE);
         let daemon = Self {

@@ -68,15 +68,14 @@ pub enum DatapathError {
         id: u32,
     },
     /// The driver cannot run XDP programs.
-    #[error(
-        "interface {name} (driver {driver}) cannot run XDP programs natively: {source}; use `mode: auto` or `mode: generic` \
-         (slower), or see whether its MTU, LRO or number of queues stands in the way"
-    )]
+    #[error("interface {name} (driver {driver}) cannot run XDP programs natively: {source}; {remedy}")]
     NotNative {
         /// Interface name.
         name: String,
         /// Its driver.
         driver: String,
+        /// What to change.
+        remedy: String,
         /// What the kernel said.
         source: Cause,
     },

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     io,
     mem::offset_of,
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
@@ -12,18 +12,21 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::time::{ClockId, clock_gettime};
 
 use super::{
-    AddressServices, Adopted, AdoptedService, BackendCounters, Datapath, DatapathError, addresses,
+    AddressServices, Adopted, AdoptedService, BackendCounters, Datapath, DatapathError, OuterSettings,
+    addresses,
     ledger::LedgerCounters,
     load::{self, Maps, Programs, Sizes, TableTypes},
     pins::{LOAD_BALANCER_MAPS, Pins, PinsLock},
     records::{
         BackendRecord, EndpointKey, FLOWS_PER_BUCKET, FlowOwner, Link, RecordRange, SLOTS_PER_LINE,
-        ServiceRecord, Slot,
+        ServiceRecord, Slot, address_from_words, address_words,
     },
     skeleton::types,
     sys::{self, MappedArray, PlainData},
 };
-use crate::model::{AddressPolicy, BackendAddress, Capacity, Protocol, ServiceAddress};
+use crate::model::{
+    AddressPolicy, BackendAddress, Capacity, Egress, GUE_PORT, Protocol, ServiceAddress, VlanTags,
+};
 
 /// Tables published by one call to the kernel. Each is an open file until then.
 const TABLES_PER_BATCH: usize = 256;
@@ -37,9 +40,6 @@ const FLOW_LIFETIMES: [(types::flow_kind, u64); 5] = [
     (types::flow_kind::FLOW_CLOSING, 60),
     (types::flow_kind::FLOW_DATAGRAM, 120),
 ];
-
-/// UDP port of GUE (IANA).
-const GUE_PORT: u16 = 6080;
 
 /// What the kernel's side is opened with.
 #[derive(Clone, Debug)]
@@ -234,6 +234,17 @@ impl Kernel {
         Ok(bindings)
     }
 
+    fn read_egress(&self) -> BTreeMap<u32, Egress> {
+        let map = &self.maps.egress;
+        map.keys()
+            .filter_map(|key| {
+                let value = map.lookup(&key, MapFlags::ANY).ok()??;
+                let index = u32::from_ne_bytes(key.try_into().ok()?);
+                Some((index, egress_from_raw(&types::egress::from_bytes(&value)?)))
+            })
+            .collect()
+    }
+
     fn read_nat_sources(&self) -> BTreeSet<(BackendAddress, Protocol)> {
         let maps = [(&self.maps.nat_sources_v4, false), (&self.maps.nat_sources_v6, true)];
         maps.into_iter()
@@ -393,6 +404,7 @@ impl Datapath for Kernel {
             nat_sources: self.read_nat_sources(),
             addresses: self.read_addresses()?,
             address_policy: addresses::policy_of(&self.node.get(0)),
+            egress: self.read_egress(),
             last_service_id: u16::try_from(self.node.get(0).last_service_id).unwrap_or(0),
         })
     }
@@ -426,6 +438,40 @@ impl Datapath for Kernel {
         let mut settings = self.node.get(0);
         settings.last_service_id = id.into();
         self.node.set(0, &settings);
+        self.writes += 1;
+        Ok(())
+    }
+
+    fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError> {
+        let key = interface.to_ne_bytes();
+        let done = match egress {
+            Some(egress) => {
+                let raw = egress_to_raw(egress);
+                self.maps.egress.update(&key, PlainData::bytes(&raw), MapFlags::ANY)
+            }
+            None => self.maps.egress.delete(&key),
+        };
+        match done {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(DatapathError::system(format!("say how frames leave by interface {interface}"), error))
+            }
+            _ => {
+                self.writes += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn outer_settings(&self) -> OuterSettings {
+        outer_settings_from(&self.node.get(0))
+    }
+
+    fn set_outer_settings(&mut self, settings: OuterSettings) -> Result<(), DatapathError> {
+        let mut raw = self.node.get(0);
+        raw.outer_spread_v4 = settings.spread_v4.to_be();
+        raw.outer_spread_v6 = address_words(Ipv6Addr::from(settings.spread_v6).into());
+        raw.gue_port = settings.gue_port.to_be();
+        self.node.set(0, &raw);
         self.writes += 1;
         Ok(())
     }
@@ -589,6 +635,38 @@ impl Datapath for Kernel {
 
     fn writes(&self) -> u64 {
         self.writes
+    }
+}
+
+fn egress_to_raw(egress: Egress) -> types::egress {
+    match egress {
+        Egress::Device(device, tags) => types::egress {
+            device,
+            tags: tags.tci.map(u16::to_be),
+            service_tag: tags.service.into(),
+            ..Default::default()
+        },
+        Egress::Kernel => types::egress::default(),
+    }
+}
+
+fn egress_from_raw(raw: &types::egress) -> Egress {
+    if raw.device == 0 {
+        return Egress::Kernel;
+    }
+    Egress::Device(raw.device, VlanTags { tci: raw.tags.map(u16::from_be), service: raw.service_tag != 0 })
+}
+
+/// What outer headers have in common, as the node's settings say it.
+fn outer_settings_from(raw: &types::node_settings) -> OuterSettings {
+    let spread_v6 = match address_from_words(raw.outer_spread_v6, true) {
+        IpAddr::V6(bits) => bits.to_bits(),
+        IpAddr::V4(_) => 0,
+    };
+    OuterSettings {
+        spread_v4: u32::from_be(raw.outer_spread_v4),
+        spread_v6,
+        gue_port: u16::from_be(raw.gue_port),
     }
 }
 

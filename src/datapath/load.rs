@@ -45,6 +45,7 @@ pub(super) struct Maps {
     pub(super) flows: MapHandle,
     pub(super) addresses: MapHandle,
     pub(super) fragments: MapHandle,
+    pub(super) egress: MapHandle,
     pub(super) node: MapHandle,
     pub(super) ledger: MapHandle,
     pub(super) hook_ledger: MapHandle,
@@ -116,6 +117,7 @@ fn for_each_pinned_map(
     action("flows", &mut maps.flows)?;
     action("addresses", &mut maps.addresses)?;
     action("fragments", &mut maps.fragments)?;
+    action("egress", &mut maps.egress)?;
     action("ledger", &mut maps.ledger)?;
     action("hook_ledger", &mut maps.hook_ledger)?;
     action("backend_counters", &mut maps.backend_counters)?;
@@ -238,6 +240,7 @@ impl Maps {
             "flows" => &self.flows,
             "addresses" => &self.addresses,
             "fragments" => &self.fragments,
+            "egress" => &self.egress,
             "ledger" => &self.ledger,
             "hook_ledger" => &self.hook_ledger,
             "backend_counters" => &self.backend_counters,
@@ -261,6 +264,7 @@ fn take_maps(maps: &super::skeleton::LbMaps<'_>) -> Result<Maps, DatapathError> 
         flows: take(&maps.flows)?,
         addresses: take(&maps.addresses)?,
         fragments: take(&maps.fragments)?,
+        egress: take(&maps.egress)?,
         node: take(&maps.node)?,
         ledger: take(&maps.ledger)?,
         hook_ledger: take(&maps.hook_ledger)?,

@@ -8,9 +8,9 @@ use std::{
 
 use super::{
     AddressServices, Adopted, AdoptedService, BackendCounters, BackendRecord, Datapath, DatapathError,
-    FlowOwner, LedgerCounters, Link, Membership, RecordRange, ServiceRecord, Slot,
+    FlowOwner, LedgerCounters, Link, Membership, OuterSettings, RecordRange, ServiceRecord, Slot,
 };
-use crate::model::{AddressPolicy, BackendAddress, Protocol, ServiceAddress};
+use crate::model::{AddressPolicy, BackendAddress, Egress, Encapsulation, Protocol, ServiceAddress};
 
 /// What was done, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +41,10 @@ pub enum Step {
     GracePeriod,
     /// Flows were removed.
     RetainFlows,
+    /// What outer headers have in common was replaced.
+    OuterSettings(OuterSettings),
+    /// How frames leave for an interface was said.
+    Egress(u32, Option<Egress>),
 }
 
 /// The datapath in memory.
@@ -68,6 +72,10 @@ pub struct Memory {
     pub log: Vec<Step>,
     /// Fails the operation after so many more.
     pub fail_after: Option<usize>,
+    /// How frames leave for interfaces that are not devices themselves.
+    pub egress: BTreeMap<u32, Egress>,
+    /// What outer headers have in common.
+    pub outer: OuterSettings,
     last_service_id: u16,
     writes: u64,
 }
@@ -88,6 +96,8 @@ impl Memory {
             flows: Vec::new(),
             log: Vec::new(),
             fail_after: None,
+            egress: BTreeMap::new(),
+            outer: OuterSettings::from(&Encapsulation::default()),
             last_service_id: 0,
             writes: 0,
         }
@@ -137,6 +147,7 @@ impl Datapath for Memory {
             nat_sources: self.nat_sources.clone(),
             addresses: self.addresses.clone(),
             address_policy: self.address_policy,
+            egress: self.egress.clone(),
             last_service_id: self.last_service_id,
             ..Adopted::default()
         };
@@ -187,6 +198,25 @@ impl Datapath for Memory {
     fn set_last_service_id(&mut self, id: u16) -> Result<(), DatapathError> {
         self.last_service_id = id;
         self.writes += 1;
+        Ok(())
+    }
+
+    fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError> {
+        self.step(Step::Egress(interface, egress))?;
+        match egress {
+            Some(egress) => self.egress.insert(interface, egress),
+            None => self.egress.remove(&interface),
+        };
+        Ok(())
+    }
+
+    fn outer_settings(&self) -> OuterSettings {
+        self.outer
+    }
+
+    fn set_outer_settings(&mut self, settings: OuterSettings) -> Result<(), DatapathError> {
+        self.step(Step::OuterSettings(settings))?;
+        self.outer = settings;
         Ok(())
     }
 

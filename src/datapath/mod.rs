@@ -9,6 +9,7 @@
 mod addresses;
 mod attach;
 mod decap;
+mod devices;
 mod error;
 mod kernel;
 mod ledger;
@@ -22,6 +23,7 @@ mod sys;
 pub use addresses::{AddressServices, OnAddress};
 pub use attach::{Attachment, TcAttach, detach_all};
 pub use decap::{Decap, DecapStatus};
+pub use devices::hidden_vlans;
 pub use error::DatapathError;
 pub use kernel::{Kernel, Options};
 pub use ledger::{LedgerCounters, REASONS, Reason, ReasonClass};
@@ -35,7 +37,9 @@ use std::{
     net::IpAddr,
 };
 
-use crate::model::{AddressPolicy, BackendAddress, Protocol, ServiceAddress};
+use crate::model::{
+    AddressPolicy, BackendAddress, Egress, Encapsulation, Protocol, ServiceAddress, SourcePrefix,
+};
 
 /// A service found in pinned maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +73,8 @@ pub struct Adopted {
     pub address_policy: AddressPolicy,
     /// The ID given out last.
     pub last_service_id: u16,
+    /// How frames leave for interfaces that are not devices themselves, by index.
+    pub egress: BTreeMap<u32, Egress>,
 }
 
 /// Packets and bytes sent to one backend.
@@ -78,6 +84,38 @@ pub struct BackendCounters {
     pub packets: u64,
     /// Bytes from the IP header on, as they arrived.
     pub bytes: u64,
+}
+
+/// What outer headers of all backends have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OuterSettings {
+    /// Bits of outer IPv4 source addresses that differ by flow. The sources in records have zeros there.
+    pub spread_v4: u32,
+    /// The same of IPv6.
+    pub spread_v6: u128,
+    /// UDP port of GUE.
+    pub gue_port: u16,
+}
+
+impl OuterSettings {
+    /// Those without any spread.
+    pub const fn without_spread(self) -> Self {
+        Self { spread_v4: 0, spread_v6: 0, ..self }
+    }
+}
+
+impl From<&Encapsulation> for OuterSettings {
+    fn from(encapsulation: &Encapsulation) -> Self {
+        let spread_v4 = match encapsulation.source_v4.map(SourcePrefix::host_bits) {
+            Some(IpAddr::V4(bits)) => bits.to_bits(),
+            _ => 0,
+        };
+        let spread_v6 = match encapsulation.source_v6.map(SourcePrefix::host_bits) {
+            Some(IpAddr::V6(bits)) => bits.to_bits(),
+            _ => 0,
+        };
+        Self { spread_v4, spread_v6, gue_port: encapsulation.gue_port }
+    }
 }
 
 /// Typed operations on the kernel's maps.
@@ -105,6 +143,15 @@ pub trait Datapath: Send {
 
     /// Remembers the ID given out last, so that another process goes on from there.
     fn set_last_service_id(&mut self, id: u16) -> Result<(), DatapathError>;
+
+    /// Says how frames leave for an interface; `None`: by itself.
+    fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError>;
+
+    /// What outer headers have in common now.
+    fn outer_settings(&self) -> OuterSettings;
+
+    /// Replaces that, for packets at once. Bits of the spread must be zero in the sources of all records that packets use.
+    fn set_outer_settings(&mut self, settings: OuterSettings) -> Result<(), DatapathError>;
 
     /// Leads packets for `address` to service `id`; replaces atomically what they were led to before.
     fn bind(&mut self, address: ServiceAddress, id: u16) -> Result<(), DatapathError>;

@@ -13,7 +13,7 @@ use super::{error::DatapathError, sys};
 pub const DEFAULT_PINS: &str = "/sys/fs/bpf/tidegate";
 
 /// The maps of the load balancer. `node` is made last and removed first: its content says that all are there.
-pub(super) const LOAD_BALANCER_MAPS: [&str; 14] = [
+pub(super) const LOAD_BALANCER_MAPS: [&str; 15] = [
     "node",
     "services_v4",
     "services_v6",
@@ -25,6 +25,7 @@ pub(super) const LOAD_BALANCER_MAPS: [&str; 14] = [
     "flows",
     "addresses",
     "fragments",
+    "egress",
     "ledger",
     "hook_ledger",
     "backend_counters",

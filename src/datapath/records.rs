@@ -29,6 +29,7 @@ const _: () = {
     assert!(size_of::<types::endpoint_v4>() == 8);
     assert!(size_of::<types::endpoint_v6>() == 20);
     assert!(size_of::<types::backend_counters>() == 16);
+    assert!(size_of::<types::egress>() == 12);
     assert!(size_of::<types::ledger>() == 16 + 8 * 64);
     assert!(SLOTS_PER_LINE == 16);
     assert!(FLOWS_PER_BUCKET == 4);

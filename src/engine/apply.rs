@@ -74,7 +74,10 @@ impl<D: Datapath> Engine<D> {
         let started = Instant::now();
         let writes = self.datapath.writes();
         let tables = self.tables_published;
+        self.change_egress()?;
+        self.begin_encapsulation()?;
         let refused = self.apply_in_rounds()?;
+        self.finish_encapsulation()?;
         self.dirty = refused.iter().map(|(address, _)| *address).collect();
         let applied = Applied {
             writes: self.datapath.writes() - writes,
@@ -147,7 +150,7 @@ impl<D: Datapath> Engine<D> {
     }
 
     /// What can be made of the service that runs while there is no room to replace it: it follows the health and the weights of
-    /// the backends that both have.
+    /// the backends that both have. Where they have none in common it goes on as it is.
     fn as_it_runs(&self, service: &Service) -> Option<Service> {
         let running = self.programmed.services.get(&service.address)?;
         let states = running.states();
@@ -158,7 +161,8 @@ impl<D: Datapath> Engine<D> {
             .copied()
             .collect();
         let mode = running.record.mode;
-        (!backends.is_empty()).then(|| Service { mode, backends, ..service.clone() })
+        let serves = !backends.is_empty() || service.backends.is_empty();
+        serves.then(|| Service { mode, backends, ..service.clone() })
     }
 
     fn publish_and_bind(&mut self, publication: Publication) -> Result<(), DatapathError> {

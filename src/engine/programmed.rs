@@ -12,7 +12,7 @@ use crate::{
         ServiceRecord, Slot,
     },
     maglev::Candidate,
-    model::{AddressPolicy, BackendAddress, BackendState, Mode, Protocol, ServiceAddress},
+    model::{AddressPolicy, BackendAddress, BackendState, Egress, Mode, Protocol, ServiceAddress},
 };
 
 /// A service as the datapath holds it.
@@ -29,11 +29,9 @@ pub(super) struct ProgrammedService {
 }
 
 impl ProgrammedService {
-    /// The numbers of the backends, members or not. Of several records of one address a member's counts.
+    /// The numbers of the backends, members or not.
     pub(super) fn numbers(&self) -> HashMap<BackendAddress, u16> {
-        let (members, unused): (Vec<_>, Vec<_>) =
-            self.backends.iter().partition(|(_, record)| is_member(record));
-        unused.into_iter().chain(members).map(|(&number, record)| (record.address, number)).collect()
+        self.backends.iter().map(|(&number, record)| (record.address, number)).collect()
     }
 
     /// The states of the backends that are members.
@@ -87,6 +85,8 @@ pub(super) struct Programmed {
     pub(super) services: BTreeMap<ServiceAddress, ProgrammedService>,
     /// Services that were begun to be written: no packet was ever led to them.
     pub(super) unfinished: BTreeMap<ServiceAddress, ProgrammedService>,
+    /// How frames leave for interfaces that are not devices themselves.
+    pub(super) egress: BTreeMap<u32, Egress>,
     /// Keys to unbind.
     pub(super) stray_addresses: BTreeSet<ServiceAddress>,
     /// IDs that no key leads to any more: to be cleared after a grace period, with the records where those are known.
@@ -115,6 +115,7 @@ impl Programmed {
         let mut programmed = Self {
             services: BTreeMap::new(),
             unfinished: BTreeMap::new(),
+            egress: adopted.egress,
             stray_addresses: adopted.stray_addresses.into_iter().collect(),
             retired: BTreeMap::new(),
             retired_backends: BTreeSet::new(),

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{AddressPolicy, HealthCheck, ServiceName};
+use super::{AddressPolicy, Encapsulation, HealthCheck, ServiceName};
 
 /// Everything a node is asked to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Desired {
     pub api: ApiSocket,
     /// Sizes of the kernel's maps.
     pub capacity: Capacity,
+    /// Outer headers of tunnels.
+    pub encapsulation: Encapsulation,
     /// What is done with packets for the addresses of services that are for no service.
     pub address_policy: AddressPolicy,
     /// Services in the order of the file; names and addresses unique.

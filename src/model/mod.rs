@@ -5,6 +5,7 @@
 
 mod addresses;
 mod desired;
+mod encapsulation;
 mod health;
 mod names;
 mod nexthop;
@@ -15,6 +16,7 @@ pub use desired::{
     ApiSocket, AttachMode, Backend, BackendAddress, Capacity, DEFAULT_SOCKET, Desired, Interface, Mode,
     Protocol, Service, ServiceAddress, backend_records,
 };
+pub use encapsulation::{Encapsulation, GUE_PORT, SourcePrefix};
 pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, Streak, Verdict};
 pub use names::{InvalidName, ServiceName};
-pub use nexthop::{NextHop, Route};
+pub use nexthop::{Egress, NextHop, Route, VlanTags};

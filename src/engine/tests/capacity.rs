@@ -44,6 +44,7 @@ fn records_run_out_before_ids() {
     assert!(error.contains("the 5 backend records of service s2 in the 8 of the pinned maps"), "{error}");
     assert_eq!(world.led_to(1), [backend(1)].into());
     world.desire_and_apply(&[service(3, &[3])]);
+    assert_eq!(world.id(3), 2, "those that found no records took no ID");
     world.assert_as_new();
 }
 
@@ -88,6 +89,9 @@ fn a_mode_that_cannot_be_changed_for_want_of_room_leaves_a_service_that_follows_
     world.desire(&[probed(in_mode(service(1, &[3]), Mode::Dsr))]);
     world.engine.apply().unwrap_err();
     assert_eq!(world.led_to(1), [backend(2)].into(), "better than nothing");
+    world.desire(&[in_mode(service(1, &[]), Mode::Dsr)]);
+    world.engine.apply().unwrap_err();
+    assert_eq!(world.led_to(1), [].into(), "nothing was asked for");
     world.desire_and_apply(&[probed(service(1, &[2]))]);
     world.assert_as_new();
 }

@@ -175,3 +175,27 @@ fn a_failure_while_a_range_grows_leaves_nothing_behind() {
         }
     }
 }
+
+#[test]
+fn a_backend_rests_only_when_no_table_leads_to_it() {
+    let mut world = World::on(crate::datapath::Memory::new(1, 64));
+    world.desire_and_apply(&[service(1, &[1, 2])]);
+    world.desire(&[service(1, &[2])]);
+    world.apply_failing_after(0).unwrap_err();
+    world.desire(&[in_mode(service(1, &[3]), Mode::Dsr)]);
+    world.engine.apply().unwrap_err();
+    assert_eq!(world.led_to(1), [backend(1), backend(2)].into(), "there is no room for the other mode");
+    world.desire_and_apply(&[service(1, &[2])]);
+    world.assert_as_new();
+}
+
+#[test]
+fn nat_sources_of_what_was_only_begun_do_not_stay() {
+    let mut world = World::new();
+    world.apply();
+    world.desire(&[in_mode(service(1, &[1, 2]), Mode::Nat)]);
+    world.apply_failing_after(4).unwrap_err();
+    assert_eq!(world.memory().nat_sources.len(), 1);
+    world.desire_and_apply(&[in_mode(service(1, &[]), Mode::Nat)]);
+    world.assert_as_new();
+}

@@ -147,3 +147,14 @@ fn reports_of_strangers_are_ignored() {
     }
     assert!(!world.engine.is_dirty());
 }
+
+#[test]
+fn a_verdict_that_could_not_be_applied_survives_a_new_name() {
+    let mut world = World::new();
+    world.desire_and_apply(&[trusting(service(1, &[1, 2]))]);
+    world.probe("s1", backend(1), DOWN);
+    world.apply_failing_after(0).unwrap_err();
+    world.desire_and_apply(&[Service { name: name("web"), ..trusting(service(1, &[1, 2])) }]);
+    assert_eq!(world.led_to(1), [backend(2)].into());
+    world.assert_as_new();
+}

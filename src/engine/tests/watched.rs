@@ -6,9 +6,9 @@ use super::checker::{Checker, Operation};
 use crate::{
     datapath::{
         AddressServices, Adopted, BackendCounters, BackendRecord, Datapath, DatapathError, FlowOwner,
-        LedgerCounters, Link, Memory, RecordRange, ServiceRecord, Slot,
+        LedgerCounters, Link, Memory, OuterSettings, RecordRange, ServiceRecord, Slot,
     },
-    model::{AddressPolicy, BackendAddress, Protocol, ServiceAddress},
+    model::{AddressPolicy, BackendAddress, Egress, Protocol, ServiceAddress},
 };
 
 /// A datapath in memory that panics with the first operation that could hurt a packet.
@@ -64,6 +64,18 @@ impl Datapath for Watched {
 
     fn set_last_service_id(&mut self, id: u16) -> Result<(), DatapathError> {
         self.run(Operation::Other, |memory| memory.set_last_service_id(id))
+    }
+
+    fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError> {
+        self.run(Operation::Other, |memory| memory.set_egress(interface, egress))
+    }
+
+    fn outer_settings(&self) -> OuterSettings {
+        self.memory.outer_settings()
+    }
+
+    fn set_outer_settings(&mut self, settings: OuterSettings) -> Result<(), DatapathError> {
+        self.run(Operation::Other, |memory| memory.set_outer_settings(settings))
     }
 
     fn bind(&mut self, address: ServiceAddress, id: u16) -> Result<(), DatapathError> {

@@ -12,7 +12,7 @@ use crate::{
     health::{Report, Target},
     model::{
         Backend, BackendAddress, BackendState, HealthCheck, InitialState, Mode, NextHop, Protocol, Route,
-        Service, ServiceAddress, ServiceName, Verdict,
+        Service, ServiceAddress, ServiceName, Verdict, VlanTags,
     },
 };
 
@@ -66,6 +66,8 @@ pub fn unresolved(interface: u32) -> NextHop {
 fn route(interface: u32) -> Route {
     Route {
         interface,
+        device: interface,
+        tags: VlanTags::default(),
         interface_name: format!("eth{interface}"),
         source_mac: [2, 0, 0, 0, 0, 1],
         mtu: 1500,
@@ -227,7 +229,11 @@ impl World {
         self.assert_addresses();
         let mut fresh = World::new();
         fresh.next_hops = self.next_hops.clone();
-        fresh.desire(&self.desired.clone());
+        /* In another order, as another node may have it. */
+        let mut desired = self.desired.clone();
+        desired.reverse();
+        desired.iter_mut().for_each(|service| service.backends.reverse());
+        fresh.desire(&desired);
         for ((service, backend), state) in &self.prober {
             fresh.probe(service.as_str(), *backend, *state);
         }

@@ -88,12 +88,12 @@ pub fn spread_ipv6(hash: u64) -> [u8; 16] {
 
 /// The outer flow label.
 pub fn flow_label(hash: u64) -> u32 {
-    hash as u32 & 0xf_ffff
+    (hash >> 24) as u32 & 0xf_ffff
 }
 
 /// The outer UDP source port: one of the dynamic range.
 pub fn source_port(hash: u64) -> u16 {
-    0xc000 | hash as u16 & 0x3fff
+    0xc000 | (hash >> 24) as u16 & 0x3fff
 }
 
 fn round(state: u64, word: u64, multiplier: u64) -> u64 {
