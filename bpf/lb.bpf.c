@@ -58,19 +58,22 @@ static __always_inline __u32 handle_request(struct xdp_md *ctx, struct packet *p
 {
 	struct service *service = bpf_map_lookup_elem(&services, &service_id);
 	struct choice choice = {};
+	__u64 hash, table_hash;
 	__u32 reason;
-	__u64 hash;
 
 	if (!service)
 		return DROP_INTERNAL;
 	if (!packet_lengths_agree(packet))
 		return DROP_BAD_LENGTH;
 	hash = hash_five_tuple(packet);
-	if (held)
+	if (held) {
 		reason = choose_held(service, held, &choice);
-	else
-		reason = service->mode == MODE_NAT ? choose_tracked(service_id, service, hash, packet, &choice)
-						   : choose_by_table(service_id, service, hash, &choice);
+	} else {
+		table_hash = hash_for_table(packet, service, hash);
+		reason = service->mode == MODE_NAT
+				 ? choose_tracked(service_id, service, table_hash, packet, &choice)
+				 : choose_by_table(service_id, service, table_hash, &choice);
+	}
 	if (packet->fragment) {
 		if (!reason && !held)
 			reason = choose_with_others(packet, service_id, service, &choice);
@@ -139,8 +142,10 @@ static __always_inline __u32 judge_passed(struct xdp_md *ctx, struct packet *pac
 	if (!settings)
 		return reason;
 	if (reason == PASS_NOT_TCP_UDP)
-		return settings->echo ? judge_echo(ctx, packet, settings->echo) : reason;
-	if (settings->unserved == ADDRESS_DROP)
+		return settings->policies & (ADDRESS_ECHO_ANSWER | ADDRESS_ECHO_DROP)
+			       ? judge_echo(ctx, packet, settings->policies)
+			       : reason;
+	if (settings->policies & ADDRESS_UNSERVED_DROP)
 		return judge_unserved(packet, reason);
 	return reason;
 }

@@ -10,5 +10,6 @@ mod fragments;
 #[allow(dead_code, unused_imports, reason = "a toolbox: no single test needs all of it")]
 mod harness;
 mod packet_path;
+mod shape;
 mod torn_tables;
 mod verifier;

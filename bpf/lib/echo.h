@@ -152,7 +152,7 @@ static __always_inline int is_echo_request(void *data, void *data_end, const str
 }
 
 /* What becomes of a packet that is neither TCP nor UDP, where echo requests are to be dropped or answered. */
-__noinline __u32 judge_echo(struct xdp_md *ctx, const struct packet *packet, __u32 policy)
+__noinline __u32 judge_echo(struct xdp_md *ctx, const struct packet *packet, __u32 policies)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -161,7 +161,7 @@ __noinline __u32 judge_echo(struct xdp_md *ctx, const struct packet *packet, __u
 	if (!packet || packet->fragment == FRAGMENT_LATER || !is_echo_request(data, data_end, packet) ||
 	    !find_address(packet))
 		return PASS_NOT_TCP_UDP;
-	if (policy == ADDRESS_DROP)
+	if (policies & ADDRESS_ECHO_DROP)
 		return DROP_ECHO;
 	if ((void *)(eth + 1) > data_end || eth->h_dest[0] & 1 || eth->h_source[0] & 1 || !is_plain(packet) ||
 	    !is_unicast(packet->source, packet->family) || same_host(packet))

@@ -72,7 +72,7 @@ static __always_inline __u32 forward_to_client(struct xdp_md *ctx, const struct 
 {
 	struct bpf_fib_lookup fib = {
 		.l4_protocol = packet->protocol,
-		.sport = service->port,
+		.sport = reply_port(packet, service),
 		.dport = packet->destination_port,
 		.tot_len = packet->ip_length,
 		.ifindex = ctx->ingress_ifindex,

@@ -7,7 +7,8 @@
  *   - the one with the ports: as for a packet that is whole. What it finds decided for another service gives way, and so
  *     does everything for TCP, where a segment at the wrong backend would end its connection, while a lost one is sent again.
  *   - another one, to an address that has one service of its protocol: for that service, where the source's last fragmented
- *     datagram to it went; for UDP without such, by the table and the hosts' addresses.
+ *     datagram to it went; without such, by the table: of a service that chooses by addresses alone as ever, else for UDP by both
+ *     hosts' addresses.
  *   - another one, where the ports would have to tell: dropped, and counted.
  * A piece without ports never changes what was decided. Whoever forges one with ports must guess the identification, and can
  * then disturb one datagram; with overlapping pieces he could anyway.
@@ -214,10 +215,13 @@ __noinline __u32 remember_reply(const struct packet *packet, __u32 service_id)
 __noinline __u32 track_aside(const struct packet *packet, __u32 owner)
 {
 	struct flow *vacant = 0;
+	struct service *service;
 	struct flow_query query;
+	__u32 id = owner >> 16;
 	__u32 i;
 
-	if (!packet || flow_query_init(&query, packet->source, packet->source_port, packet))
+	service = bpf_map_lookup_elem(&services, &id);
+	if (!packet || !service || flow_query_request(&query, service, packet))
 		return DROP_INTERNAL;
 	for (i = 0; i < 2 * FLOWS_PER_BUCKET; i++) {
 		struct flow *flow = &query.buckets[i / FLOWS_PER_BUCKET]->flows[i % FLOWS_PER_BUCKET];
@@ -265,11 +269,11 @@ static __always_inline union datagram_verdict choose_by_address(const struct pac
 			return chosen;
 		}
 	}
-	if (packet->protocol != IPPROTO_UDP)
-		return chosen;
 	service = bpf_map_lookup_elem(&services, &service_id);
-	chosen.verdict.reason =
-		service ? choose_by_table(service_id, service, hash_hosts(packet), &choice) : DROP_INTERNAL;
+	if (!service || (packet->protocol != IPPROTO_UDP && service->hash == HASH_FIVE_TUPLE))
+		return chosen;
+	chosen.verdict.reason = choose_by_table(service_id, service,
+						hash_for_table(packet, service, hash_hosts(packet)), &choice);
 	if (!chosen.verdict.reason)
 		chosen.verdict.owner |= choice.number;
 	return chosen;

@@ -35,11 +35,13 @@ struct packet {
 	__u16 ip_length;    /* of the IP packet, as its header says; 65,535 for more, which no frame has */
 	__u16 frame_length; /* bytes of the frame after the Ethernet header and its tags */
 	__u16 l4_length;    /* shortest TCP or UDP packet that the L4 header admits, header included */
+	__u16 fragment_offset; /* of a fragment within its datagram, in bytes */
 	__u8 family;	    /* enum address_family; 0: not IP */
 	__u8 protocol;	    /* of what follows the IP headers */
 	__u8 tcp_flags;	    /* 0 for UDP */
 	__u8 fragment;	    /* enum fragment */
-	__u16 fragment_offset; /* in bytes */
+	__u8 nat_sources;   /* enum nat_source, set by is_from_nat_backend() */
+	__u8 pad[3];
 };
 
 static __always_inline __u32 parse_ports(void *l4, void *data_end, struct packet *packet)

@@ -47,7 +47,7 @@ static __always_inline __u32 translate_reply(struct __sk_buff *skb, const struct
 	__u32 l3 = packet->l3_offset & OFFSET_MASK;
 	__u32 l4 = packet->l4_offset & OFFSET_MASK;
 	__u32 address_offset;
-	__be16 port = service->port;
+	__be16 port = reply_port(packet, service);
 	__be32 address[4];
 
 	__builtin_memcpy(address, service->address, sizeof(address));

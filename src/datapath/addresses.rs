@@ -102,29 +102,26 @@ pub(super) fn address_of_key(bytes: &[u8]) -> Option<IpAddr> {
     Some(address_from_words(key.address, key.family == types::address_family::FAMILY_IPV6.0))
 }
 
-/// The policy's numbers in the node's settings: for unserved ports and for echo requests.
-pub(super) fn policy_numbers(policy: AddressPolicy) -> (u8, u8) {
+/// The policy as bits of the node's settings.
+pub(super) fn policy_bits(policy: AddressPolicy) -> u8 {
     let unserved = match policy.unserved_port {
-        UnservedPort::Pass => types::address_policy::ADDRESS_PASS,
-        UnservedPort::Drop => types::address_policy::ADDRESS_DROP,
+        UnservedPort::Pass => 0,
+        UnservedPort::Drop => types::address_policy::ADDRESS_UNSERVED_DROP.0,
     };
     let echo = match policy.echo {
-        EchoRequest::Pass => types::address_policy::ADDRESS_PASS,
-        EchoRequest::Answer => types::address_policy::ADDRESS_ANSWER,
-        EchoRequest::Drop => types::address_policy::ADDRESS_DROP,
+        EchoRequest::Pass => 0,
+        EchoRequest::Answer => types::address_policy::ADDRESS_ECHO_ANSWER.0,
+        EchoRequest::Drop => types::address_policy::ADDRESS_ECHO_DROP.0,
     };
-    (unserved.0 as u8, echo.0 as u8)
+    (unserved | echo) as u8
 }
 
-/// The policy in the node's settings; unknown numbers are as the default.
-pub(super) fn policy_of(settings: &types::node_settings) -> AddressPolicy {
-    let found = (settings.unserved, settings.echo);
-    let unserved_port = UnservedPort::ALL.map(|(_, unserved_port)| unserved_port);
-    let echo = EchoRequest::ALL.map(|(_, echo)| echo);
-    let policies = unserved_port
-        .iter()
-        .flat_map(|&unserved_port| echo.map(|echo| AddressPolicy { unserved_port, echo }));
-    policies.into_iter().find(|&policy| policy_numbers(policy) == found).unwrap_or_default()
+/// The policy that the bits of the node's settings say; others than this version knows are as the default.
+pub(super) fn policy_of(bits: u8) -> AddressPolicy {
+    let all = UnservedPort::ALL.into_iter().flat_map(|(_, unserved_port)| {
+        EchoRequest::ALL.map(|(_, echo)| AddressPolicy { unserved_port, echo })
+    });
+    all.into_iter().find(|&policy| policy_bits(policy) == bits).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -158,9 +155,7 @@ mod tests {
         for (_, unserved_port) in UnservedPort::ALL {
             for (_, echo) in EchoRequest::ALL {
                 let policy = AddressPolicy { unserved_port, echo };
-                let (unserved, echo) = policy_numbers(policy);
-                let settings = types::node_settings { unserved, echo, ..Default::default() };
-                assert_eq!(policy_of(&settings), policy);
+                assert_eq!(policy_of(policy_bits(policy)), policy);
             }
         }
     }

@@ -72,6 +72,7 @@ plain_data!(
     endpoint_v6,
     address_key,
     address_services,
+    port_ranges,
     ledger,
     egress,
     backend_counters

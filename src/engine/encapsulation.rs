@@ -55,10 +55,11 @@ mod tests {
             name: "web".parse().unwrap(),
             address: ServiceAddress {
                 address: "203.0.113.10".parse().unwrap(),
-                port: 80,
+                ports: 80.into(),
                 protocol: Protocol::Tcp,
             },
             mode,
+            hash: crate::model::HashMode::FiveTuple,
             max_backends: 1,
             health: HealthCheck::none(),
             backends: vec![Backend { address: backend, weight: 1 }],

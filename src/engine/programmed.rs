@@ -12,7 +12,7 @@ use crate::{
         ServiceRecord, Slot,
     },
     maglev::Candidate,
-    model::{AddressPolicy, BackendAddress, BackendState, Egress, Mode, Protocol, ServiceAddress},
+    model::{AddressPolicy, BackendAddress, BackendState, Egress, Protocol, ServiceAddress},
 };
 
 /// A service as the datapath holds it.
@@ -51,7 +51,7 @@ impl ProgrammedService {
     /// Addresses whose packets may be replies to translate.
     pub(super) fn nat_sources(&self) -> impl Iterator<Item = (BackendAddress, Protocol)> + '_ {
         let members = self.backends.values().filter(|record| is_member(record));
-        members.filter(|_| self.record.mode == Mode::Nat).map(|record| (record.address, record.protocol))
+        members.filter(|_| self.record.mode.translates()).map(|record| (record.address, record.protocol))
     }
 }
 
@@ -183,7 +183,7 @@ impl Programmed {
 
     /// The services that packets for this address are led to.
     pub(super) fn services_on(&self, address: IpAddr) -> impl Iterator<Item = (ServiceAddress, u16)> + '_ {
-        let first = ServiceAddress { address, port: 0, protocol: Protocol::Tcp };
+        let first = ServiceAddress::new(address, 0, Protocol::Tcp);
         let on_address = self.services.range(first..).take_while(move |(key, _)| key.address == address);
         on_address.map(|(key, service)| (*key, service.id))
     }

@@ -10,6 +10,7 @@ mod health;
 mod random;
 mod restarts;
 mod scale;
+mod shapes;
 mod status;
 mod watched;
 mod world;

@@ -6,9 +6,11 @@
 mod addresses;
 mod desired;
 mod encapsulation;
+mod hash;
 mod health;
 mod names;
 mod nexthop;
+mod ports;
 pub mod status;
 
 pub use addresses::{AddressPolicy, EchoRequest, UnservedPort};
@@ -17,6 +19,8 @@ pub use desired::{
     Protocol, Service, ServiceAddress, backend_records,
 };
 pub use encapsulation::{Encapsulation, GUE_PORT, SourcePrefix};
+pub use hash::HashMode;
 pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, Streak, Verdict};
 pub use names::{InvalidName, ServiceName};
 pub use nexthop::{Egress, NextHop, Route, VlanTags};
+pub use ports::{PortRange, RANGES_PER_ADDRESS};

@@ -12,7 +12,8 @@ use tidegate::{
         Options, Pins, REASONS, RecordRange, RunOutcome, ServiceRecord, Slot,
     },
     model::{
-        AddressPolicy, BackendAddress, BackendState, Capacity, Mode, Protocol, ServiceAddress, status::Ledger,
+        AddressPolicy, BackendAddress, BackendState, Capacity, HashMode, Mode, Protocol, ServiceAddress,
+        status::Ledger,
     },
 };
 
@@ -34,6 +35,8 @@ pub struct Node {
     pub interface: u32,
     pub lab: Lab,
     policy: AddressPolicy,
+    /// What decides about the services that are added.
+    pub hash: HashMode,
     addresses: BTreeMap<IpAddr, AddressServices>,
 }
 
@@ -53,7 +56,8 @@ impl Node {
         let capacity = Capacity { services: 60, backends: 1024, flows: 4096, fragments: 1024 };
         let kernel = Kernel::open(&Options { pins: Pins::new("/sys/fs/bpf/tidegate"), capacity }).unwrap();
         let interface = if_nametoindex(lab.client.peer.as_str()).unwrap();
-        Self { kernel, interface, lab, policy: AddressPolicy::default(), addresses: BTreeMap::new() }
+        let (policy, hash) = (AddressPolicy::default(), HashMode::FiveTuple);
+        Self { kernel, interface, lab, policy, hash, addresses: BTreeMap::new() }
     }
 
     pub fn set_policy(&mut self, policy: AddressPolicy) {
@@ -83,8 +87,8 @@ impl Node {
                 self.kernel.set_nat_source(backend.address, protocol, true).unwrap();
             }
         }
-        let key = ServiceAddress { address: address.ip(), port: address.port(), protocol };
-        let record = ServiceRecord { address: key, mode, slots: SLOTS, range };
+        let key = ServiceAddress::new(address.ip(), address.port(), protocol);
+        let record = ServiceRecord { address: key, mode, hash: self.hash, slots: SLOTS, range };
         self.kernel.write_service(id, &record).unwrap();
         self.publish(id, |slot| 1 + slot % BACKENDS);
         let known = self.addresses.entry(address.ip()).or_default();

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
 
-use tidegate::model::{BackendState, Mode, Protocol};
+use tidegate::model::{BackendState, HashMode, Mode, Protocol};
 
 use super::{
     model::{backend_of, expected, translated_transport},
@@ -258,6 +258,29 @@ fn the_smallest_pieces_are_followed_too() {
             let datagram =
                 Datagram { piece: 8, ..Datagram::udp(client, service.address, order_number(order), 41) };
             send(&node, &service, &datagram, &order.arrange(&datagram.frames()));
+        }
+    }
+}
+
+/// Where addresses alone decide, no piece has to wait for the one with the ports.
+#[test]
+fn a_service_that_hashes_by_source_leads_every_piece_alike() {
+    let mut node = Node::new();
+    for (number, ipv6) in [(1, false), (2, true)] {
+        node.hash = HashMode::Source { prefix: if ipv6 { 56 } else { 24 } };
+        for (id, protocol) in [(number, Protocol::Udp), (number + 10, Protocol::Tcp)] {
+            let service = node.serve(id, service_address(ipv6, id as u8), protocol, Mode::Dsr, ipv6);
+            for client in 1..20 {
+                let client = client_address(ipv6, client);
+                let datagram = |identification, size| match protocol {
+                    Protocol::Udp => Datagram::udp(client, service.address, identification, size),
+                    Protocol::Tcp => Datagram::tcp(client, service.address, identification, size),
+                };
+                let (reversed, whole) = (datagram(1, 4000), datagram(2, 10));
+                let frames = Order::Reversed.arrange(&reversed.frames());
+                let one = send(&node, &service, &reversed, &frames);
+                assert_eq!(send(&node, &service, &whole, &whole.frames()), one);
+            }
         }
     }
 }

@@ -5,7 +5,10 @@ use std::net::IpAddr;
 use crate::{
     datapath::{AddressServices, Memory, OnAddress, Step},
     engine::Engine,
-    model::{AddressPolicy, EchoRequest, HealthCheck, Mode, Protocol, Service, ServiceAddress, UnservedPort},
+    model::{
+        AddressPolicy, EchoRequest, HashMode, HealthCheck, Mode, Protocol, Service, ServiceAddress,
+        UnservedPort,
+    },
 };
 
 const ADDRESS: &str = "192.0.2.10";
@@ -13,8 +16,9 @@ const ADDRESS: &str = "192.0.2.10";
 fn service(name: &str, port: u16, protocol: Protocol, mode: Mode) -> Service {
     Service {
         name: name.parse().unwrap(),
-        address: ServiceAddress { address: ADDRESS.parse().unwrap(), port, protocol },
+        address: ServiceAddress::new(ADDRESS.parse().unwrap(), port, protocol),
         mode,
+        hash: HashMode::FiveTuple,
         max_backends: 4,
         health: HealthCheck::none(),
         backends: Vec::new(),
