@@ -55,6 +55,7 @@ pub const REASONS: &[Reason] = &[
     Reason::new(code::FORWARD_REPLY_REDIRECT, "forward-reply-redirect"),
     Reason::new(code::FORWARD_REPLY_HANDOFF, "forward-reply-handoff"),
     Reason::new(code::FORWARD_DECAPSULATED, "forward-decapsulated"),
+    Reason::new(code::FORWARD_ECHO_REPLY, "forward-echo-reply"),
     Reason::new(code::PASS_NOT_IP, "pass-not-ip"),
     Reason::new(code::PASS_NOT_TCP_UDP, "pass-not-tcp-udp"),
     Reason::new(code::PASS_FRAGMENT, "pass-fragment"),
@@ -84,6 +85,10 @@ pub const REASONS: &[Reason] = &[
     Reason::new(code::DROP_NO_BACKEND_ANSWERED, "drop-no-backend-answered"),
     Reason::new(code::DROP_TOO_BIG_ANSWERED, "drop-too-big-answered"),
     Reason::new(code::DROP_TTL_EXPIRED_ANSWERED, "drop-ttl-expired-answered"),
+    Reason::new(code::DROP_FRAGMENT_UNKNOWN, "drop-fragment-unknown"),
+    Reason::new(code::DROP_FRAGMENT_SHORT, "drop-fragment-short"),
+    Reason::new(code::DROP_UNSERVED, "drop-unserved"),
+    Reason::new(code::DROP_ECHO, "drop-echo"),
 ];
 
 /// One block of the ledger, added up over all CPUs.

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Encapsulation, HashMode, HealthCheck, PortRange, ServiceName};
+use super::{AddressPolicy, Encapsulation, HashMode, HealthCheck, PortRange, ServiceName};
 
 /// Everything a node is asked to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Desired {
     pub capacity: Capacity,
     /// Outer headers of tunnels.
     pub encapsulation: Encapsulation,
+    /// What is done with packets for the addresses of services that are for no service.
+    pub address_policy: AddressPolicy,
     /// Services in the order of the file; names and addresses unique.
     pub services: Vec<Service>,
 }
@@ -76,11 +78,13 @@ pub struct Capacity {
     pub backends: u32,
     /// Flows that can be tracked at once.
     pub flows: u32,
+    /// Fragmented datagrams that can be under way at once; of each source that fragments, one more entry is used.
+    pub fragments: u32,
 }
 
 impl Default for Capacity {
     fn default() -> Self {
-        Self { services: 4096, backends: 262_144, flows: 1_000_000 }
+        Self { services: 4096, backends: 262_144, flows: 1_000_000, fragments: 16_384 }
     }
 }
 

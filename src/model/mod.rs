@@ -3,6 +3,7 @@
 //! Everything else depends on this module; it depends on nothing but the standard library and serde.
 //! *Desired* state ([`Desired`]) is what the operator asked for; *observed* state ([`status`]) is what runs.
 
+mod addresses;
 mod desired;
 mod encapsulation;
 mod hash;
@@ -12,6 +13,7 @@ mod nexthop;
 mod ports;
 pub mod status;
 
+pub use addresses::{AddressPolicy, EchoRequest, UnservedPort};
 pub use desired::{
     ApiSocket, AttachMode, Backend, BackendAddress, Capacity, DEFAULT_SOCKET, Desired, Interface, Mode,
     OnNoBackend, Protocol, Service, ServiceAddress, backend_records,

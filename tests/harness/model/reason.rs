@@ -34,6 +34,7 @@ reasons! {
     ForwardReplyRedirect = 6 "FORWARD_REPLY_REDIRECT",
     ForwardReplyHandoff = 7 "FORWARD_REPLY_HANDOFF",
     ForwardDecapsulated = 8 "FORWARD_DECAPSULATED",
+    ForwardEchoReply = 12 "FORWARD_ECHO_REPLY",
     PassNotIp = 16 "PASS_NOT_IP",
     PassNotTcpUdp = 17 "PASS_NOT_TCP_UDP",
     PassFragment = 18 "PASS_FRAGMENT",
@@ -63,6 +64,10 @@ reasons! {
     DropNoBackendAnswered = 48 "DROP_NO_BACKEND_ANSWERED",
     DropTooBigAnswered = 49 "DROP_TOO_BIG_ANSWERED",
     DropTtlExpiredAnswered = 50 "DROP_TTL_EXPIRED_ANSWERED",
+    DropFragmentUnknown = 54 "DROP_FRAGMENT_UNKNOWN",
+    DropFragmentShort = 55 "DROP_FRAGMENT_SHORT",
+    DropUnserved = 56 "DROP_UNSERVED",
+    DropEcho = 57 "DROP_ECHO",
 }
 
 impl Reason {
