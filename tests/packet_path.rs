@@ -35,7 +35,12 @@ fn the_load_balancer_agrees_with_the_model_on_random_packets() {
     }
     kernel.assert_state(&node);
     let never = [Reason::DropForwardingDisabled, Reason::DropInternal];
-    let of_others = [Reason::ForwardDecapsulated, Reason::PassNotTunnelled, Reason::PassOuterNotLocal];
+    let of_others = [
+        Reason::ForwardDecapsulated,
+        Reason::PassNotTunnelled,
+        Reason::PassOuterNotLocal,
+        Reason::PassOuterChecksum,
+    ];
     for reason in Reason::ALL {
         let is_expected =
             !never.contains(reason) && !of_others.contains(reason) && *reason < Reason::DropInnerMalformed;
@@ -56,7 +61,7 @@ fn the_backends_side_agrees_with_the_model_on_random_packets() {
         check(&frame, &expected, &got, &before, &kernel.decap_ledger());
     }
     kernel.assert_state(&node);
-    assert_eq!(node.decap_ledger.packets.len(), 8, "{:?}", node.decap_ledger);
+    assert_eq!(node.decap_ledger.packets.len(), 10, "{:?}", node.decap_ledger);
 }
 
 #[test]

@@ -6,14 +6,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::exit;
 use crate::{
-    model::{AttachMode, ServiceName},
+    datapath::DEFAULT_PINS,
+    model::{AttachMode, DEFAULT_SOCKET, GUE_PORT, ServiceName},
     telemetry::LogFormat,
 };
-
-/// Where everything is pinned unless told otherwise.
-pub const DEFAULT_PINS: &str = "/sys/fs/bpf/tidegate";
-/// Where the daemon listens unless told otherwise.
-pub const DEFAULT_SOCKET: &str = "/run/tidegate/api.sock";
 
 /// tidegate: a layer-4 load balancer that forwards inside the kernel, at XDP
 #[derive(Debug, Parser)]
@@ -181,6 +177,11 @@ pub struct DecapArgs {
     /// How the program is attached
     #[arg(long, value_enum, default_value_t, conflicts_with_all = ["detach", "status"])]
     pub mode: XdpMode,
+
+    /// UDP port that GUE arrives on: `encapsulation.gue-port` of the load balancer
+    #[arg(long, value_name = "PORT", default_value_t = GUE_PORT, value_parser = clap::value_parser!(u16).range(1..),
+        conflicts_with_all = ["detach", "status"])]
+    pub gue_port: u16,
 
     #[command(flatten)]
     #[allow(missing_docs)]

@@ -12,11 +12,14 @@
 mod address;
 mod backends;
 pub mod duration;
+mod encapsulation;
 mod error;
 mod field;
+mod hash;
 mod health;
 mod interfaces;
 mod keys;
+mod ports;
 mod problem;
 mod services;
 mod settings;

@@ -5,7 +5,7 @@ use std::fs;
 use nix::net::if_::if_nametoindex;
 
 use crate::{
-    datapath::{Attachment, DatapathError, Kernel, TcAttach},
+    datapath::{Attachment, DatapathError, Kernel, TcAttach, hidden_vlans},
     engine::Engine,
     model::{
         Interface,
@@ -73,16 +73,7 @@ impl Attachments {
 
     /// Attaches what is not attached, and notices interfaces that went or came back as others of the same name.
     pub(super) fn maintain(&mut self, engine: &mut Engine<Kernel>) {
-        self.attached.retain(|attachment| {
-            let same = if_nametoindex(attachment.name.as_str()).is_ok_and(|index| index == attachment.index);
-            if !same {
-                tracing::warn!(
-                    interface = attachment.name,
-                    "the interface is gone, and our programs with it"
-                );
-            }
-            same
-        });
+        self.attached.retain(|attachment| is_in_place(attachment, engine.datapath()));
         let mut failed = Vec::new();
         for interface in &self.wanted {
             if self.attached.iter().any(|attached| attached.name == interface.name) {
@@ -127,11 +118,27 @@ impl Attachments {
                 remedy: "it is tried again every second".to_owned(),
             })
             .collect();
+        problems.extend(self.attached.iter().filter(|attached| attached.merges_packets).map(merging_problem));
         if engine.uses_nat() {
             problems.extend(self.attached.iter().flat_map(forwarding_problems));
         }
+        problems.extend(self.attached.iter().filter_map(hidden_tags_problem));
         engine.set_problems("interfaces", problems);
     }
+}
+
+/// False where the interface is gone, another has its name, or somebody removed what keeps our programs there.
+fn is_in_place(attachment: &Attachment, kernel: &Kernel) -> bool {
+    let interface = &attachment.name;
+    if !if_nametoindex(interface.as_str()).is_ok_and(|index| index == attachment.index) {
+        tracing::warn!(interface, "the interface is gone, and our programs with it");
+        return false;
+    }
+    if !kernel.is_attached(attachment) {
+        tracing::error!(interface, "somebody removed our pinned links: attaching anew");
+        return false;
+    }
+    true
 }
 
 fn log(attachment: &Attachment) {
@@ -153,6 +160,26 @@ fn status(attachment: &Attachment) -> InterfaceStatus {
         tc: attachment.tc.to_owned(),
         driver: attachment.driver.clone(),
         adopted: attachment.adopted,
+    }
+}
+
+/// What the device takes off a frame, XDP does not see: packets of every VLAN look alike to it.
+fn hidden_tags_problem(attachment: &Attachment) -> Option<Problem> {
+    let (name, vlans) = (&attachment.name, hidden_vlans(&attachment.name));
+    (!vlans.is_empty()).then(|| Problem {
+        message: format!(
+            "{name} takes VLAN tags off before XDP sees them: packets of {} count as untagged ones of {name}",
+            vlans.join(", ")
+        ),
+        remedy: format!("ethtool -K {name} rxvlan off"),
+    })
+}
+
+/// Packets that were merged are larger than any MTU, so that they are dropped and transfers stall.
+fn merging_problem(attachment: &Attachment) -> Problem {
+    Problem {
+        message: format!("{} runs XDP in generic mode and merges packets (GRO) before it", attachment.name),
+        remedy: format!("ethtool -K {} gro off, and restart the daemon", attachment.name),
     }
 }
 

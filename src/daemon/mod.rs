@@ -15,7 +15,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::{mpsc, oneshot},
     task::block_in_place,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval, interval_at},
 };
 
 use crate::{
@@ -23,17 +23,19 @@ use crate::{
     config::ConfigError,
     datapath::{DatapathError, Kernel, Pins},
     engine::{EngineError, Shared},
-    health::{Prober, Report},
+    health::{Prober, Report, Target},
     model::{
         Desired,
         status::{Problem, Status},
     },
-    nexthop::{NextHopError, Resolver},
+    nexthop::{NextHopError, Resolver, Snapshot},
 };
 use attachments::Attachments;
 
 /// How often interfaces are looked after and what failed is tried again.
 const MAINTENANCE: Duration = Duration::from_secs(1);
+/// How often dead flows are removed. Packets take the place of dead ones by themselves; this keeps the count true.
+const FLOW_SWEEP: Duration = Duration::from_secs(600);
 /// How long a start or reload waits for the MAC addresses of new backends.
 const NEXT_HOP_PATIENCE: Duration = Duration::from_secs(2);
 /// Reports of health checks that may wait to be taken.
@@ -80,6 +82,8 @@ struct Daemon {
     resolver: Resolver,
     prober: Prober,
     reports: mpsc::Receiver<Report>,
+    /// What is to be probed once everything is attached.
+    targets: Vec<Target>,
 }
 
 /// Runs the daemon until SIGTERM or SIGINT.
@@ -91,7 +95,9 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     runtime.block_on(async {
         let signals = Signals::listen()?;
         let mut daemon = Daemon::start(options).await?;
-        let listener = api::bind(&daemon.desired.api)?;
+        /* Before anything is attached: a daemon that nobody can ask must not change what is forwarded. */
+        let listener = daemon.abandon_on_error(api::bind)?;
+        daemon.attach_all()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let observe = Arc::new(Observer(Arc::clone(&daemon.engine)));
         let serving = tokio::spawn(api::serve(listener, observe, async {
@@ -138,6 +144,8 @@ impl Daemon {
         let mut next_hops = self.resolver.subscribe();
         let mut maintenance = interval(MAINTENANCE);
         maintenance.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sweep = interval_at(Instant::now() + FLOW_SWEEP, FLOW_SWEEP);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = signals.terminate.recv() => return,
@@ -146,12 +154,19 @@ impl Daemon {
                 Some(report) = self.reports.recv() => self.take_reports(report),
                 Ok(()) = next_hops.changed() => {
                     let snapshot = Arc::clone(&next_hops.borrow_and_update());
-                    self.engine.lock().set_next_hops(&snapshot.next_hops);
+                    self.take_next_hops(&snapshot);
                     self.apply();
                 }
                 _ = maintenance.tick() => self.maintain(),
+                _ = sweep.tick() => self.sweep_flows(),
             }
         }
+    }
+
+    fn take_next_hops(&self, snapshot: &Snapshot) {
+        let mut engine = self.engine.lock();
+        engine.set_egress(&snapshot.egress);
+        engine.set_next_hops(&snapshot.next_hops);
     }
 
     /// Takes this report and all that wait behind it, so that many verdicts make one publication.
@@ -194,6 +209,12 @@ impl Daemon {
             let ready = !engine.is_dirty() && self.attachments.is_complete();
             engine.set_ready(ready);
         });
+    }
+
+    fn sweep_flows(&self) {
+        if let Err(error) = block_in_place(|| self.engine.lock().sweep_flows()) {
+            tracing::warn!("dead flows stay in the table for now: {error}");
+        }
     }
 
     fn maintain(&mut self) {

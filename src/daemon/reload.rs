@@ -43,13 +43,14 @@ impl Daemon {
         let not_applied = self.not_applied(&desired);
         let targets = {
             let mut engine = self.engine.lock();
+            engine.set_encapsulation(desired.encapsulation);
             engine.set_desired(&desired.services);
             engine.set_problems("configuration", not_applied);
             self.resolver.set_targets(engine.next_hop_targets());
             engine.probe_targets()
         };
         let snapshot = self.resolver.settled(NEXT_HOP_PATIENCE).await;
-        self.engine.lock().set_next_hops(&snapshot.next_hops);
+        self.take_next_hops(&snapshot);
         self.apply();
         block_in_place(|| self.attachments.change(&desired.interfaces, &mut self.engine.lock()));
         self.apply();
@@ -60,22 +61,18 @@ impl Daemon {
 
     /// Settings that only a start applies and that differ from those in force.
     fn not_applied(&self, desired: &Desired) -> Vec<Problem> {
-        let mut names = Vec::new();
-        if desired.api != self.desired.api {
-            names.push("api");
-        }
-        if desired.capacity != self.desired.capacity {
-            names.push("capacity");
-        }
-        if names.is_empty() {
-            return Vec::new();
-        }
-        let message = format!("changed in the configuration file but not applied: {}", names.join(", "));
-        tracing::warn!("{message}");
-        vec![Problem {
-            message,
-            remedy: "restart the daemon, which loses no packet: systemctl restart tidegate".to_owned(),
-        }]
+        let api = (desired.api != self.desired.api)
+            .then_some(("api", "restart the daemon, which loses no packet: systemctl restart tidegate"));
+        let capacity = (desired.capacity != self.desired.capacity).then_some((
+            "capacity",
+            "the pinned maps keep their sizes; to have others, stop forwarding with `tidegate detach` and start again",
+        ));
+        let problems = [api, capacity].into_iter().flatten().map(|(name, remedy)| {
+            let message = format!("{name} has changed in the configuration file but is not applied");
+            tracing::warn!("{message}");
+            Problem { message, remedy: remedy.to_owned() }
+        });
+        problems.collect()
     }
 }
 

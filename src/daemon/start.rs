@@ -7,16 +7,17 @@ use tokio::{sync::mpsc, task::block_in_place};
 
 use super::{Attachments, Daemon, DaemonError, NEXT_HOP_PATIENCE, Options, REPORT_QUEUE};
 use crate::{
+    api::{ApiError, Listener},
     config,
     datapath::{self, Kernel},
     engine::{Engine, Shared},
     health::Prober,
-    model::{Capacity, status::Problem},
+    model::{ApiSocket, Capacity, status::Problem},
     nexthop::Resolver,
 };
 
 impl Daemon {
-    /// Starts everything but the API.
+    /// Takes over or makes the pinned state, and programs it. Nothing is attached that was not before.
     pub(super) async fn start(options: Options) -> Result<Self, DaemonError> {
         raise_file_limit();
         let desired = config::load(&options.config)?;
@@ -26,16 +27,19 @@ impl Daemon {
         let capacity_problems = capacity_problems(&opened, desired.capacity);
         let mut engine = Engine::adopt(opened)?;
         engine.set_problems("capacity", capacity_problems);
+        engine.set_encapsulation(desired.encapsulation);
         engine.set_desired(&desired.services);
         /* Before anything is applied: a backend that was found pinned is known, a new one is not. */
         let targets = engine.probe_targets();
 
         let resolver = Resolver::spawn()?;
         resolver.set_targets(engine.next_hop_targets());
-        engine.set_next_hops(&resolver.settled(NEXT_HOP_PATIENCE).await.next_hops);
+        let snapshot = resolver.settled(NEXT_HOP_PATIENCE).await;
+        engine.set_egress(&snapshot.egress);
+        engine.set_next_hops(&snapshot.next_hops);
 
         let (sender, reports) = mpsc::channel(REPORT_QUEUE);
-        let mut daemon = Self {
+        let daemon = Self {
             options,
             engine: Arc::new(Shared::new(engine)),
             attachments: Attachments::default(),
@@ -43,16 +47,26 @@ impl Daemon {
             prober: Prober::new(sender),
             reports,
             desired,
+            targets,
         };
         daemon.apply();
-        daemon.attach_all()?;
-        daemon.apply();
-        daemon.prober.set_targets(targets);
         Ok(daemon)
     }
 
-    /// Attaches to every interface of the configuration. If that fails, what this process attached or made is taken away again.
-    fn attach_all(&mut self) -> Result<(), DaemonError> {
+    /// Takes the API's socket. If that fails, the pins that this process made are removed.
+    pub(super) fn abandon_on_error(
+        &self,
+        bind: impl FnOnce(&ApiSocket) -> Result<Listener, ApiError>,
+    ) -> Result<Listener, DaemonError> {
+        bind(&self.desired.api).map_err(|error| {
+            self.engine.lock().datapath_mut().abandon();
+            error.into()
+        })
+    }
+
+    /// Attaches to every interface of the configuration and begins to probe. If that fails, what this process attached or
+    /// made is taken away again.
+    pub(super) fn attach_all(&mut self) -> Result<(), DaemonError> {
         let wanted = self.desired.interfaces.clone();
         block_in_place(|| {
             let mut engine = self.engine.lock();
@@ -61,10 +75,13 @@ impl Daemon {
                 Err(error) => {
                     self.attachments.undo(&mut engine);
                     engine.datapath_mut().abandon();
-                    Err(error.into())
+                    Err(DaemonError::from(error))
                 }
             }
-        })
+        })?;
+        self.apply();
+        self.prober.set_targets(std::mem::take(&mut self.targets));
+        Ok(())
     }
 }
 

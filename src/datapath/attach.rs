@@ -13,6 +13,7 @@ use libbpf_rs::{
 use nix::net::if_::if_nametoindex;
 
 use super::{
+    devices::native_remedy,
     error::DatapathError,
     kernel::Kernel,
     load::LoadedProgram,
@@ -56,6 +57,8 @@ pub struct Attachment {
     pub driver: Option<String>,
     /// True where the XDP program was replaced in a link that was there.
     pub adopted: bool,
+    /// True where the program may be given several packets merged into one, which it must drop: generic mode with GRO on.
+    pub merges_packets: bool,
 }
 
 impl Kernel {
@@ -64,7 +67,16 @@ impl Kernel {
         let name = &interface.name;
         let index = interface_index(name)?;
         let xdp = attach_xdp(&self.pins, XDP, &self.programs.xdp_lb, name, index, interface.mode)?;
-        let tc = self.attach_tc(name, index, tc)?;
+        let tc = match self.attach_tc(name, index, tc) {
+            Ok(tc) => tc,
+            Err(error) => {
+                /* Half of it is of no use: requests would be forwarded whose replies are not translated. */
+                if !xdp.adopted {
+                    detach_interface(&self.pins, name)?;
+                }
+                return Err(error);
+            }
+        };
         for program in [&self.programs.xdp_lb, &self.programs.tc_nat, &self.programs.tc_handoff] {
             pin_program(&self.pins, program)?;
         }
@@ -75,7 +87,15 @@ impl Kernel {
             tc,
             driver: sys::driver(name),
             adopted: xdp.adopted,
+            merges_packets: xdp.mode == AttachMode::Generic && sys::merges_packets(name),
         })
+    }
+
+    /// True while everything that keeps the programs on an interface is pinned: nothing else does.
+    pub fn is_attached(&self, attachment: &Attachment) -> bool {
+        let hooks: &[&str] =
+            if attachment.tc == "tcx" { &[XDP, TCX_EGRESS, TCX_INGRESS] } else { &[XDP, CLSACT] };
+        hooks.iter().all(|hook| self.pins.link(hook, &attachment.name).exists())
     }
 
     /// Interfaces that have links or filters of ours.
@@ -202,7 +222,13 @@ fn create_xdp_link(
             Ok(link) => return Ok((link, AttachMode::Native)),
             Err(error) if is_busy(&error) => return Err(occupied(name, index, error)),
             Err(error) if wanted == AttachMode::Native => {
-                return Err(DatapathError::NotNative { name: name.to_owned(), driver, source: error.into() });
+                let remedy = native_remedy(name);
+                return Err(DatapathError::NotNative {
+                    name: name.to_owned(),
+                    driver,
+                    remedy,
+                    source: error.into(),
+                });
             }
             Err(error) => {
                 tracing::warn!(interface = name, driver, %error, "no native XDP here: falling back to generic, which is slower");

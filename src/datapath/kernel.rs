@@ -4,24 +4,29 @@ use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     io,
     mem::offset_of,
+    net::{IpAddr, Ipv6Addr},
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use nix::time::{ClockId, clock_gettime};
 
 use super::{
-    Adopted, AdoptedService, BackendCounters, Datapath, DatapathError,
+    Adopted, AdoptedService, BackendCounters, Datapath, DatapathError, OuterSettings,
     ledger::LedgerCounters,
     load::{self, Maps, Programs, Sizes, TableTypes},
     pins::{LOAD_BALANCER_MAPS, Pins, PinsLock},
+    ranges::RangeLine,
     records::{
-        BackendRecord, EndpointKey, FLOWS_PER_BUCKET, FlowOwner, Link, RecordRange, SLOTS_PER_LINE,
-        ServiceRecord, Slot,
+        BackendRecord, EndpointKey, FLOWS_PER_BUCKET, FlowOwner, Link, POLICY_OFFSET, RecordRange,
+        SLOTS_PER_LINE, ServiceRecord, Slot, address_from_words, address_words,
     },
     skeleton::types,
     sys::{self, MappedArray, PlainData},
 };
-use crate::model::{BackendAddress, Capacity, Protocol, ServiceAddress};
+use crate::model::{
+    BackendAddress, Capacity, Egress, GUE_PORT, Protocol, RANGES_PER_ADDRESS, ServiceAddress, VlanTags,
+};
 
 /// Tables published by one call to the kernel. Each is an open file until then.
 const TABLES_PER_BATCH: usize = 256;
@@ -34,9 +39,6 @@ const FLOW_LIFETIMES: [(types::flow_kind, u64); 4] = [
     (types::flow_kind::FLOW_CLOSING, 60),
     (types::flow_kind::FLOW_DATAGRAM, 120),
 ];
-
-/// UDP port of GUE (IANA).
-const GUE_PORT: u16 = 6080;
 
 /// What the kernel's side is opened with.
 #[derive(Clone, Debug)]
@@ -58,6 +60,10 @@ pub struct Kernel {
     node: MappedArray<types::node_settings>,
     table_types: Option<TableTypes>,
     sizes: Sizes,
+    /// Keys of `ranges_v4` and `ranges_v6`.
+    range_lines: usize,
+    /// NAT sources with port 0.
+    keeping_sources: usize,
     writes: u64,
     fresh: bool,
     _lock: PinsLock,
@@ -80,7 +86,7 @@ impl Kernel {
         let loaded = load::load(sizes, pinned.map(|_| &pins))?;
         let map_array = |error| DatapathError::system("map an array of the kernel", error);
         let maps = &loaded.maps;
-        let kernel = Self {
+        let mut kernel = Self {
             services: MappedArray::new(maps.services.as_fd(), sizes.services as usize).map_err(map_array)?,
             backends: MappedArray::new(maps.backends.as_fd(), sizes.records as usize).map_err(map_array)?,
             flows: MappedArray::new(maps.flows.as_fd(), sizes.flow_buckets as usize).map_err(map_array)?,
@@ -88,6 +94,8 @@ impl Kernel {
             table_types: loaded.table_types,
             programs: loaded.programs,
             sizes,
+            range_lines: 0,
+            keeping_sources: 0,
             writes: 0,
             fresh: pinned.is_none(),
             _lock: lock,
@@ -102,6 +110,8 @@ impl Kernel {
         if pinned.is_none() {
             kernel.initialize()?;
         }
+        kernel.range_lines = kernel.maps.ranges_v4.keys().count() + kernel.maps.ranges_v6.keys().count();
+        kernel.keeping_sources = kernel.read_nat_sources().iter().filter(|(at, _)| at.port == 0).count();
         Ok(kernel)
     }
 
@@ -169,6 +179,13 @@ impl Kernel {
         }
     }
 
+    fn range_map(&self, key: &EndpointKey) -> &MapHandle {
+        match key {
+            EndpointKey::V4(_) => &self.maps.ranges_v4,
+            EndpointKey::V6(_) => &self.maps.ranges_v6,
+        }
+    }
+
     fn nat_source_map(&self, key: &EndpointKey) -> &MapHandle {
         match key {
             EndpointKey::V4(_) => &self.maps.nat_sources_v4,
@@ -223,12 +240,72 @@ impl Kernel {
                 let id = value.and_then(|value| Some(u32::from_ne_bytes(value.try_into().ok()?)));
                 if let (Some((address, port, protocol)), Some(id)) = (EndpointKey::parse(&key, ipv6), id) {
                     let id = u16::try_from(id).unwrap_or(0);
-                    bindings.push((ServiceAddress { address, port, protocol }, id));
+                    bindings.push((ServiceAddress::new(address, port, protocol), id));
+                }
+            }
+        }
+        for (map, ipv6) in [(&self.maps.ranges_v4, false), (&self.maps.ranges_v6, true)] {
+            for key in map.keys() {
+                let Some((address, _, protocol)) = EndpointKey::parse(&key, ipv6) else { continue };
+                for (ports, id) in read_ranges(map, &key)?.iter() {
+                    let id = u16::try_from(id).unwrap_or(0);
+                    bindings.push((ServiceAddress { address, ports, protocol }, id));
                 }
             }
         }
         bindings.sort();
         Ok(bindings)
+    }
+
+    /// Changes the ranges of ports at the service's address. Packets see the line before or after, never a mix.
+    fn change_ranges(
+        &mut self,
+        address: ServiceAddress,
+        change: impl FnOnce(&mut RangeLine) -> bool,
+    ) -> Result<(), DatapathError> {
+        let key = EndpointKey::new(address.address, 0, address.protocol);
+        let failed =
+            |error| DatapathError::system(format!("change the port ranges of {}", address.address), error);
+        let before = read_ranges(self.range_map(&key), key.bytes())?;
+        let mut line = before.clone();
+        if !change(&mut line) {
+            return Err(DatapathError::TooManyRanges { address, limit: RANGES_PER_ADDRESS });
+        }
+        if line.is_empty() {
+            self.delete(|kernel| kernel.range_map(&key), key.bytes()).map_err(failed)?;
+            self.range_lines -= usize::from(!before.is_empty());
+            if self.range_lines == 0 {
+                self.set_flag(types::node_flags::NODE_PORT_RANGES, false);
+            }
+            return Ok(());
+        }
+        self.set_flag(types::node_flags::NODE_PORT_RANGES, true);
+        self.range_map(&key).update(key.bytes(), line.to_raw().bytes(), MapFlags::ANY).map_err(failed)?;
+        self.range_lines += usize::from(before.is_empty());
+        self.writes += 1;
+        Ok(())
+    }
+
+    /// Sets or clears a flag of the node, where that is a change.
+    fn set_flag(&mut self, flag: types::node_flags, set: bool) {
+        let mut settings = self.node.get(0);
+        let before = settings.flags;
+        settings.flags = if set { before | flag.0 as u8 } else { before & !(flag.0 as u8) };
+        if settings.flags != before {
+            self.node.set(0, &settings);
+            self.writes += 1;
+        }
+    }
+
+    fn read_egress(&self) -> BTreeMap<u32, Egress> {
+        let map = &self.maps.egress;
+        map.keys()
+            .filter_map(|key| {
+                let value = map.lookup(&key, MapFlags::ANY).ok()??;
+                let index = u32::from_ne_bytes(key.try_into().ok()?);
+                Some((index, egress_from_raw(&types::egress::from_bytes(&value)?)))
+            })
+            .collect()
     }
 
     fn read_nat_sources(&self) -> BTreeSet<(BackendAddress, Protocol)> {
@@ -285,6 +362,20 @@ impl Kernel {
             }
         }
         Ok(strays)
+    }
+
+    /// Backend records that hold something and belong to none of these services: what a process left that died while it wrote.
+    fn stray_records(&self, services: &BTreeMap<u16, AdoptedService>) -> Vec<u32> {
+        let adopted: BTreeSet<u32> = services
+            .values()
+            .flat_map(|service| {
+                let range = service.record.range;
+                service.backends.iter().filter_map(move |(number, _)| range.record(*number))
+            })
+            .collect();
+        let is_written =
+            |record: u32| PlainData::bytes(&self.backends.get(record as usize)).iter().any(|&byte| byte != 0);
+        (1..self.sizes.records).filter(|&record| is_written(record) && !adopted.contains(&record)).collect()
     }
 
     fn update(&mut self, map: impl Fn(&Self) -> &MapHandle, key: &[u8], value: u32) -> io::Result<()> {
@@ -354,9 +445,11 @@ impl Datapath for Kernel {
         }
         Ok(Adopted {
             stray_ids: self.stray_ids(&services)?,
+            stray_records: self.stray_records(&services),
             services: services.into_values().collect(),
             stray_addresses,
             nat_sources: self.read_nat_sources(),
+            egress: self.read_egress(),
             last_service_id: u16::try_from(self.node.get(0).last_service_id).unwrap_or(0),
         })
     }
@@ -364,6 +457,13 @@ impl Datapath for Kernel {
     fn write_service(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError> {
         let index = self.service_index(id)?;
         self.services.set(index, &record.to_raw());
+        self.writes += 1;
+        Ok(())
+    }
+
+    fn write_policy(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError> {
+        let index = self.service_index(id)?;
+        self.services.set_word(index, POLICY_OFFSET, record.policy_word());
         self.writes += 1;
         Ok(())
     }
@@ -381,6 +481,7 @@ impl Datapath for Kernel {
         self.delete(|kernel| &kernel.maps.tables, &u32::from(id).to_ne_bytes())
             .map_err(|error| DatapathError::system(format!("remove table {id}"), error))?;
         self.services.set(index, &types::service::default());
+        write_counters(&self.maps.ledger, id.into(), &types::ledger::default())?;
         self.writes += 1;
         Ok(())
     }
@@ -393,14 +494,57 @@ impl Datapath for Kernel {
         Ok(())
     }
 
+    fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError> {
+        let key = interface.to_ne_bytes();
+        let done = match egress {
+            Some(egress) => {
+                let raw = egress_to_raw(egress);
+                self.maps.egress.update(&key, PlainData::bytes(&raw), MapFlags::ANY)
+            }
+            None => self.maps.egress.delete(&key),
+        };
+        match done {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(DatapathError::system(format!("say how frames leave by interface {interface}"), error))
+            }
+            _ => {
+                self.writes += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn outer_settings(&self) -> OuterSettings {
+        outer_settings_from(&self.node.get(0))
+    }
+
+    fn set_outer_settings(&mut self, settings: OuterSettings) -> Result<(), DatapathError> {
+        let mut raw = self.node.get(0);
+        raw.outer_spread_v4 = settings.spread_v4.to_be();
+        raw.outer_spread_v6 = address_words(Ipv6Addr::from(settings.spread_v6).into());
+        raw.gue_port = settings.gue_port.to_be();
+        self.node.set(0, &raw);
+        self.writes += 1;
+        Ok(())
+    }
+
     fn bind(&mut self, address: ServiceAddress, id: u16) -> Result<(), DatapathError> {
-        let key = EndpointKey::new(address.address, address.port, address.protocol);
+        let Some(port) = address.ports.as_single() else {
+            return self.change_ranges(address, |line| line.insert(address.ports, id.into()));
+        };
+        let key = EndpointKey::new(address.address, port, address.protocol);
         self.update(|kernel| kernel.service_map(&key), key.bytes(), id.into())
             .map_err(|error| DatapathError::system(format!("lead {address} to service {id}"), error))
     }
 
     fn unbind(&mut self, address: ServiceAddress) -> Result<(), DatapathError> {
-        let key = EndpointKey::new(address.address, address.port, address.protocol);
+        let Some(port) = address.ports.as_single() else {
+            return self.change_ranges(address, |line| {
+                line.remove(address.ports);
+                true
+            });
+        };
+        let key = EndpointKey::new(address.address, port, address.protocol);
         self.delete(|kernel| kernel.service_map(&key), key.bytes())
             .map_err(|error| DatapathError::system(format!("remove the address {address}"), error))
     }
@@ -408,8 +552,17 @@ impl Datapath for Kernel {
     fn write_backend(&mut self, record: u32, backend: Option<&BackendRecord>) -> Result<(), DatapathError> {
         let index = self.record_index(record)?;
         self.backends.set(index, &backend.map(BackendRecord::to_raw).unwrap_or_default());
+        if backend.is_none() {
+            write_counters(&self.maps.backend_counters, record, &types::backend_counters::default())?;
+        }
         self.writes += 1;
         Ok(())
+    }
+
+    fn copy_backend_counters(&mut self, from: u32, to: u32) -> Result<(), DatapathError> {
+        self.record_index(to)?;
+        let BackendCounters { packets, bytes } = self.backend_counters(from)?;
+        write_counters(&self.maps.backend_counters, to, &types::backend_counters { packets, bytes })
     }
 
     fn write_link(&mut self, record: u32, link: Link) -> Result<(), DatapathError> {
@@ -430,11 +583,22 @@ impl Datapath for Kernel {
             action: format!("change the NAT source {address}/{protocol}"),
             source: error,
         };
+        let flag = types::node_flags::NODE_PORT_KEEPING_SOURCES;
         if present {
-            self.update(|kernel| kernel.nat_source_map(&key), key.bytes(), 1).map_err(|e| failed(e.into()))
+            if address.port == 0 {
+                self.set_flag(flag, true);
+            }
+            self.update(|kernel| kernel.nat_source_map(&key), key.bytes(), 1)
+                .map_err(|e| failed(e.into()))?;
+            self.keeping_sources += usize::from(address.port == 0);
         } else {
-            self.delete(|kernel| kernel.nat_source_map(&key), key.bytes()).map_err(|e| failed(e.into()))
+            self.delete(|kernel| kernel.nat_source_map(&key), key.bytes()).map_err(|e| failed(e.into()))?;
+            self.keeping_sources = self.keeping_sources.saturating_sub(usize::from(address.port == 0));
+            if self.keeping_sources == 0 {
+                self.set_flag(flag, false);
+            }
         }
+        Ok(())
     }
 
     fn publish(&mut self, tables: &[(u16, Vec<Slot>)]) -> Result<(), DatapathError> {
@@ -473,16 +637,20 @@ impl Datapath for Kernel {
     }
 
     fn retain_flows(&mut self, wanted: &dyn Fn(FlowOwner) -> bool) -> Result<u64, DatapathError> {
+        let lifetimes = self.node.get(0).flow_lifetime;
+        let now = current_tick()?;
         let mut removed = 0;
         for index in 0..self.flows.len() {
             let bucket = self.flows.get(index);
-            for (way, flow) in bucket.flows.iter().enumerate() {
-                if flow.owner == 0 || wanted(FlowOwner::from_raw(flow.owner)) {
+            for (way, flow) in bucket.flows.iter().enumerate().filter(|(_, flow)| flow.owner != 0) {
+                let unwanted = !wanted(FlowOwner::from_raw(flow.owner));
+                if !unwanted && !is_dead(flow, now, &lifetimes) {
                     continue;
                 }
                 let offset = way * size_of::<types::flow>() + offset_of!(types::flow, owner);
                 /* A packet may have written another flow here meanwhile: that one stays. */
-                removed += u64::from(self.flows.replace_word(index, offset, owner_word(flow), 0));
+                let replaced = self.flows.replace_word(index, offset, owner_word(flow), 0);
+                removed += u64::from(replaced && unwanted);
             }
         }
         self.writes += removed;
@@ -517,6 +685,38 @@ impl Datapath for Kernel {
     }
 }
 
+fn egress_to_raw(egress: Egress) -> types::egress {
+    match egress {
+        Egress::Device(device, tags) => types::egress {
+            device,
+            tags: tags.tci.map(u16::to_be),
+            service_tag: tags.service.into(),
+            ..Default::default()
+        },
+        Egress::Kernel => types::egress::default(),
+    }
+}
+
+fn egress_from_raw(raw: &types::egress) -> Egress {
+    if raw.device == 0 {
+        return Egress::Kernel;
+    }
+    Egress::Device(raw.device, VlanTags { tci: raw.tags.map(u16::from_be), service: raw.service_tag != 0 })
+}
+
+/// What outer headers have in common, as the node's settings say it.
+fn outer_settings_from(raw: &types::node_settings) -> OuterSettings {
+    let spread_v6 = match address_from_words(raw.outer_spread_v6, true) {
+        IpAddr::V6(bits) => bits.to_bits(),
+        IpAddr::V4(_) => 0,
+    };
+    OuterSettings {
+        spread_v4: u32::from_be(raw.outer_spread_v4),
+        spread_v6,
+        gue_port: u16::from_be(raw.gue_port),
+    }
+}
+
 impl From<Capacity> for Sizes {
     fn from(capacity: Capacity) -> Self {
         /* Twice the room: a bucket that is full refuses flows long before the whole table is. */
@@ -535,6 +735,21 @@ fn owner_word(flow: &types::flow) -> u64 {
         | u64::from(flow.tick) << 32
         | u64::from(flow.kind) << 48
         | u64::from(flow.pad) << 56
+}
+
+/// True where the flow has been silent for longer than its kind may be. A tick slightly in the future is another CPU's now.
+fn is_dead(flow: &types::flow, now: u16, lifetimes: &[u16]) -> bool {
+    const AHEAD: u16 = 16;
+    let age = now.wrapping_sub(flow.tick);
+    age < u16::MAX - AHEAD && age > lifetimes.get(usize::from(flow.kind)).copied().unwrap_or(0)
+}
+
+/// The time as the packet path writes it into flows.
+fn current_tick() -> Result<u16, DatapathError> {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE)
+        .map_err(|error| DatapathError::system("read the clock", error))?;
+    let nanoseconds = now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64;
+    Ok((nanoseconds >> types::flow_time::TICK_SHIFT.0) as u16)
 }
 
 /// Seconds in ticks of the flow table, rounded up.
@@ -557,6 +772,26 @@ fn for_each_cpu<T: PlainData>(
         }
     }
     Ok(())
+}
+
+/// The ranges of ports under a key of `ranges_v4` or `ranges_v6`; none where it is not there.
+fn read_ranges(map: &MapHandle, key: &[u8]) -> Result<RangeLine, DatapathError> {
+    let value = map
+        .lookup(key, MapFlags::ANY)
+        .map_err(|error| DatapathError::system("read the port ranges of services", error))?;
+    let raw = value.and_then(|bytes| types::port_ranges::from_bytes(&bytes));
+    Ok(raw.map(|raw| RangeLine::from_raw(&raw)).unwrap_or_default())
+}
+
+/// Makes counters add up to `total` over all CPUs. What packets count meanwhile may be lost.
+fn write_counters<T: PlainData>(map: &MapHandle, key: u32, total: &T) -> Result<(), DatapathError> {
+    let failed = |error| DatapathError::system("write counters", error);
+    let cpus = libbpf_rs::num_possible_cpus().map_err(failed)?;
+    let mut values = vec![T::default().bytes().to_vec(); cpus];
+    if let Some(first) = values.first_mut() {
+        *first = total.bytes().to_vec();
+    }
+    map.update_percpu(&key.to_ne_bytes(), &values, MapFlags::ANY).map_err(failed)
 }
 
 pub(super) fn read_ledger(map: &MapHandle, key: u32) -> Result<LedgerCounters, DatapathError> {

@@ -8,18 +8,21 @@
 
 mod attach;
 mod decap;
+mod devices;
 mod error;
 mod kernel;
 mod ledger;
 mod load;
 mod memory;
 mod pins;
+mod ranges;
 mod records;
 mod skeleton;
 mod sys;
 
 pub use attach::{Attachment, TcAttach, detach_all};
 pub use decap::{Decap, DecapStatus};
+pub use devices::hidden_vlans;
 pub use error::DatapathError;
 pub use kernel::{Kernel, Options};
 pub use ledger::{LedgerCounters, REASONS, Reason, ReasonClass};
@@ -28,9 +31,12 @@ pub use pins::{DEFAULT_PINS, Pins};
 pub use records::{BackendRecord, FlowOwner, Link, LinkFlags, Membership, RecordRange, ServiceRecord, Slot};
 pub use sys::RunOutcome;
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
-use crate::model::{BackendAddress, Protocol, ServiceAddress};
+use crate::model::{BackendAddress, Egress, Encapsulation, Protocol, ServiceAddress, SourcePrefix};
 
 /// A service found in pinned maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +47,7 @@ pub struct AdoptedService {
     pub record: ServiceRecord,
     /// Its table; empty where none is published.
     pub table: Vec<Slot>,
-    /// Its backends by number, those that are members.
+    /// Its backends by number, also those that are marked unused.
     pub backends: Vec<(u16, BackendRecord)>,
 }
 
@@ -54,10 +60,14 @@ pub struct Adopted {
     pub stray_addresses: Vec<ServiceAddress>,
     /// IDs that have a record or a table without a key leading to them: to be cleared.
     pub stray_ids: Vec<u16>,
+    /// Backend records that hold something but are no adopted service's backend: to be cleared.
+    pub stray_records: Vec<u32>,
     /// NAT sources.
     pub nat_sources: BTreeSet<(BackendAddress, Protocol)>,
     /// The ID given out last.
     pub last_service_id: u16,
+    /// How frames leave for interfaces that are not devices themselves, by index.
+    pub egress: BTreeMap<u32, Egress>,
 }
 
 /// Packets and bytes sent to one backend.
@@ -67,6 +77,38 @@ pub struct BackendCounters {
     pub packets: u64,
     /// Bytes from the IP header on, as they arrived.
     pub bytes: u64,
+}
+
+/// What outer headers of all backends have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OuterSettings {
+    /// Bits of outer IPv4 source addresses that differ by flow. The sources in records have zeros there.
+    pub spread_v4: u32,
+    /// The same of IPv6.
+    pub spread_v6: u128,
+    /// UDP port of GUE.
+    pub gue_port: u16,
+}
+
+impl OuterSettings {
+    /// Those without any spread.
+    pub const fn without_spread(self) -> Self {
+        Self { spread_v4: 0, spread_v6: 0, ..self }
+    }
+}
+
+impl From<&Encapsulation> for OuterSettings {
+    fn from(encapsulation: &Encapsulation) -> Self {
+        let spread_v4 = match encapsulation.source_v4.map(SourcePrefix::host_bits) {
+            Some(IpAddr::V4(bits)) => bits.to_bits(),
+            _ => 0,
+        };
+        let spread_v6 = match encapsulation.source_v6.map(SourcePrefix::host_bits) {
+            Some(IpAddr::V6(bits)) => bits.to_bits(),
+            _ => 0,
+        };
+        Self { spread_v4, spread_v6, gue_port: encapsulation.gue_port }
+    }
 }
 
 /// Typed operations on the kernel's maps.
@@ -86,28 +128,45 @@ pub trait Datapath: Send {
     /// Writes a service's record whole. Only for an ID that no key leads to.
     fn write_service(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError>;
 
+    /// Replaces what a service's record says about how its packets are treated: its hash. Atomic towards packets.
+    fn write_policy(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError>;
+
     /// Moves a service to another range of records, for packets at once.
     fn move_service(&mut self, id: u16, range: RecordRange) -> Result<(), DatapathError>;
 
-    /// Clears a service's record and table. Only for an ID that no key leads to, after a grace period.
+    /// Clears a service's record, table and ledger. Only for an ID that no key leads to, after a grace period.
     fn clear_service(&mut self, id: u16) -> Result<(), DatapathError>;
 
     /// Remembers the ID given out last, so that another process goes on from there.
     fn set_last_service_id(&mut self, id: u16) -> Result<(), DatapathError>;
 
-    /// Leads packets for `address` to service `id`; replaces atomically what they were led to before.
+    /// Says how frames leave for an interface; `None`: by itself.
+    fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError>;
+
+    /// What outer headers have in common now.
+    fn outer_settings(&self) -> OuterSettings;
+
+    /// Replaces that, for packets at once. Bits of the spread must be zero in the sources of all records that packets use.
+    fn set_outer_settings(&mut self, settings: OuterSettings) -> Result<(), DatapathError>;
+
+    /// Leads packets for `address` to service `id`; replaces atomically what they were led to before. At most
+    /// [`crate::model::RANGES_PER_ADDRESS`] ranges of ports have room at one address and protocol.
     fn bind(&mut self, address: ServiceAddress, id: u16) -> Result<(), DatapathError>;
 
     /// Packets for `address` are no longer for a service.
     fn unbind(&mut self, address: ServiceAddress) -> Result<(), DatapathError>;
 
-    /// Writes a backend record whole, or clears it with `None`. Not atomic: only for one that no packet uses.
+    /// Carries a backend's counters over to another record.
+    fn copy_backend_counters(&mut self, from: u32, to: u32) -> Result<(), DatapathError>;
+
+    /// Writes a backend record whole, or clears it and its counters with `None`. Not atomic: only for one that no packet uses.
     fn write_backend(&mut self, record: u32, backend: Option<&BackendRecord>) -> Result<(), DatapathError>;
 
     /// Replaces state, flags, MTU and interface of a backend record in use, atomically.
     fn write_link(&mut self, record: u32, link: Link) -> Result<(), DatapathError>;
 
-    /// Adds to the backend addresses whose packets may be replies to translate, or removes from them.
+    /// Adds to the backend addresses whose packets may be replies to translate, or removes from them. Port 0 stands for
+    /// every port.
     fn set_nat_source(
         &mut self,
         address: BackendAddress,
@@ -116,13 +175,15 @@ pub trait Datapath: Send {
     ) -> Result<(), DatapathError>;
 
     /// Publishes whole tables, all in one batch: each packet sees the old or the new table of its service, never a mix. When
-    /// it returns, no packet uses an old one.
+    /// it returns, no packet uses an old one. Where it fails, some of the tables may have been published and others not.
     fn publish(&mut self, tables: &[(u16, Vec<Slot>)]) -> Result<(), DatapathError>;
 
     /// Waits until no packet can be using anything that was replaced before the call.
     fn grace_period(&mut self) -> Result<(), DatapathError>;
 
-    /// Removes the flows whose owner is not wanted; returns how many those were.
+    /// Removes the flows whose owner is not wanted, and those that are dead; returns how many the former were.
+    ///
+    /// Dead ones must go at least every 78 hours: then the clock in the entries comes round and they would live again.
     fn retain_flows(&mut self, wanted: &dyn Fn(FlowOwner) -> bool) -> Result<u64, DatapathError>;
 
     /// Entries in use in the flow table, dead ones included.

@@ -25,6 +25,10 @@ use nix::sys::{
 
 use super::skeleton::types;
 
+mod ethtool;
+
+pub(super) use ethtool::{driver, merges_packets, rx_vlan_offload};
+
 /// The unit in which packets and the daemon see each other's stores whole.
 pub(super) type Word = u64;
 
@@ -66,7 +70,9 @@ plain_data!(
     node_settings,
     endpoint_v4,
     endpoint_v6,
+    port_ranges,
     ledger,
+    egress,
     backend_counters
 );
 
@@ -356,36 +362,4 @@ pub(super) fn run_xdp(program: BorrowedFd<'_>, frame: &[u8], ingress: u32) -> io
     let metadata_length = (context[0] as usize).min(out.len());
     let frame = out.split_off(metadata_length);
     Ok(RunOutcome { action: options.retval, frame, metadata: out })
-}
-
-/// The driver of an interface, as `ethtool -i` shows it.
-pub(super) fn driver(interface: &str) -> Option<String> {
-    const SIOCETHTOOL: libc::c_ulong = 0x8946;
-    const GET_DRIVER_INFO: u32 = 3;
-    const DRIVER_INFO_SIZE: usize = 196;
-    const NAME: std::ops::Range<usize> = 4..36;
-    let mut info = [0u32; DRIVER_INFO_SIZE / 4];
-    info[0] = GET_DRIVER_INFO;
-    // SAFETY: an all-zero ifreq is a valid one.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    let name = interface.as_bytes();
-    if name.len() >= request.ifr_name.len() {
-        return None;
-    }
-    for (target, &byte) in request.ifr_name.iter_mut().zip(name) {
-        *target = byte as libc::c_char;
-    }
-    request.ifr_ifru.ifru_data = info.as_mut_ptr().cast();
-    let socket = nix::sys::socket::socket(
-        nix::sys::socket::AddressFamily::Inet,
-        nix::sys::socket::SockType::Datagram,
-        nix::sys::socket::SockFlag::SOCK_CLOEXEC,
-        None,
-    )
-    .ok()?;
-    // SAFETY: the request names a buffer of the size that this command fills, and both live through the call.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &mut request) };
-    let bytes: Vec<u8> = info.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let name: Vec<u8> = bytes.get(NAME)?.iter().copied().take_while(|&byte| byte != 0).collect();
-    (result == 0 && !name.is_empty()).then(|| String::from_utf8_lossy(&name).into_owned())
 }

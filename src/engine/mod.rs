@@ -1,19 +1,26 @@
 //! The engine: makes the datapath be what is desired, given what health checks and next hops say. The only writer.
 //!
-//! It keeps a mirror of what is programmed ([`programmed`]), works out what each service should be ([`goal`]) and carries
-//! out the difference in an order in which no packet ever meets half of a change ([`apply`]). What fails half-way leaves the
-//! old state serving, and the same call repeated carries on from there.
+//! It keeps a mirror of what is programmed ([`programmed`]), works out what each service should be ([`goal`], [`health`]) and
+//! carries out the difference in an order in which no packet ever meets half of a change ([`apply`], with the steps in
+//! [`change`], [`make`] and [`retire`]). What fails half-way leaves the old state serving, and the same call repeated carries
+//! on from there.
 
 mod allocate;
 mod apply;
+mod change;
+mod egress;
+mod encapsulation;
 mod goal;
+mod health;
+mod make;
 mod observe;
 mod programmed;
+mod retire;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     sync::Arc,
     time::Duration,
@@ -21,12 +28,12 @@ use std::{
 
 use crate::{
     datapath::{Datapath, DatapathError},
-    health::{Report, Target},
     model::{
-        BackendAddress, BackendState, InitialState, NextHop, Service, ServiceAddress, ServiceName, Verdict,
+        Egress, Encapsulation, NextHop, Service, ServiceAddress, ServiceName,
         status::{InterfaceStatus, Problem},
     },
 };
+use health::ServiceHealth;
 use programmed::Programmed;
 
 pub use observe::Shared;
@@ -61,6 +68,14 @@ pub enum EngineError {
         /// How many there are in all.
         limit: u32,
     },
+    /// There is no room for several services.
+    #[error("{first}; {others} more services found no room")]
+    NoRoomForSeveral {
+        /// What was missing for the first.
+        first: Box<EngineError>,
+        /// How many more there are.
+        others: usize,
+    },
 }
 
 /// What one call of [`Engine::apply`] did.
@@ -74,11 +89,13 @@ pub struct Applied {
     pub duration: Duration,
 }
 
-/// Health of one backend of a service.
-#[derive(Clone, Debug)]
-struct Health {
-    state: BackendState,
-    last_failure: Option<String>,
+impl EngineError {
+    /// What to tell of services that there was no room for.
+    fn of_refusals(refused: Vec<apply::Refusal>) -> Option<Self> {
+        let others = refused.len().saturating_sub(1);
+        let (_, first) = refused.into_iter().next()?;
+        Some(if others == 0 { first } else { Self::NoRoomForSeveral { first: Box::new(first), others } })
+    }
 }
 
 /// Makes a datapath be what is desired.
@@ -88,8 +105,12 @@ pub struct Engine<D> {
     desired: BTreeMap<ServiceAddress, Service>,
     /// Names in the order of the configuration.
     order: Vec<ServiceAddress>,
-    health: BTreeMap<(ServiceAddress, BackendAddress), Health>,
+    /// By the names of the desired services.
+    health: HashMap<ServiceName, ServiceHealth>,
     next_hops: BTreeMap<IpAddr, NextHop>,
+    encapsulation: Encapsulation,
+    /// How frames leave for interfaces that are not devices themselves; unknown until told.
+    egress: Option<BTreeMap<u32, Egress>>,
     /// Services whose goal may differ from what is programmed.
     dirty: BTreeSet<ServiceAddress>,
     adopted_services: u32,
@@ -105,15 +126,17 @@ impl<D: Datapath> Engine<D> {
     /// Where the datapath cannot be read.
     pub fn adopt(datapath: D) -> Result<Self, EngineError> {
         let adopted = datapath.adopt()?;
-        let adopted_services = adopted.services.len() as u32;
-        let programmed = Programmed::from_adopted(adopted);
+        let programmed = Programmed::from_adopted(adopted, datapath.max_services(), datapath.max_records());
+        let adopted_services = programmed.services.len() as u32;
         Ok(Self {
             datapath,
             programmed,
             desired: BTreeMap::new(),
             order: Vec::new(),
-            health: BTreeMap::new(),
+            health: HashMap::new(),
             next_hops: BTreeMap::new(),
+            encapsulation: Encapsulation::default(),
+            egress: None,
             dirty: BTreeSet::new(),
             adopted_services,
             tables_published: 0,
@@ -134,78 +157,23 @@ impl<D: Datapath> Engine<D> {
 
     /// Replaces the desired services. Takes effect with [`Engine::apply`].
     ///
-    /// Health is kept for backends that stay; new ones begin as their service's check says, or in the state that was found
-    /// pinned.
+    /// Health is kept for backends that stay, by the name of their service or else its address; new ones begin in the state that
+    /// was found pinned, or as their service's check says.
     pub fn set_desired(&mut self, services: &[Service]) {
+        self.health =
+            services.iter().map(|service| (service.name.clone(), self.health_to_be(service))).collect();
         self.order = services.iter().map(|service| service.address).collect();
-        self.dirty.extend(self.desired.keys());
+        self.dirty.extend(self.programmed.services.keys());
         self.desired = services.iter().map(|service| (service.address, service.clone())).collect();
         self.dirty.extend(self.desired.keys());
-        let mut health = BTreeMap::new();
-        for service in services {
-            for backend in &service.backends {
-                let key = (service.address, backend.address);
-                let kept = self.health.remove(&key);
-                health.insert(key, self.initial_health(service, backend.address, kept));
-            }
-        }
-        self.health = health;
-    }
-
-    fn initial_health(&self, service: &Service, backend: BackendAddress, kept: Option<Health>) -> Health {
-        if service.health.probe.is_none() {
-            return Health { state: BackendState::Up, last_failure: None };
-        }
-        if let Some(kept) = kept {
-            return kept;
-        }
-        let initial = match service.health.initial {
-            InitialState::Up => BackendState::Up,
-            InitialState::Down => BackendState::Down,
-        };
-        let state = self.programmed.backend_state(service.address, backend).unwrap_or(initial);
-        Health { state, last_failure: None }
-    }
-
-    /// The backends to probe, each with the state it is in.
-    pub fn probe_targets(&self) -> Vec<Target> {
-        let services = self.order.iter().filter_map(|address| self.desired.get(address));
-        services
-            .filter(|service| service.health.probe.is_some())
-            .flat_map(|service| {
-                service.backends.iter().map(|backend| Target {
-                    service: service.name.clone(),
-                    backend: backend.address,
-                    check: service.health.clone(),
-                    known: self.programmed.backend_state(service.address, backend.address),
-                })
-            })
-            .collect()
+        let needed = self.next_hop_targets();
+        self.next_hops.retain(|address, _| needed.contains(address));
     }
 
     /// The addresses whose next hops are needed.
     pub fn next_hop_targets(&self) -> BTreeSet<IpAddr> {
         let backends = self.desired.values().flat_map(|service| &service.backends);
         backends.map(|backend| backend.address.address).collect()
-    }
-
-    /// Takes what a prober reports. Takes effect with [`Engine::apply`].
-    pub fn report(&mut self, report: Report) {
-        let Some(service) = self.desired.values().find(|service| service.name == report.service) else {
-            return;
-        };
-        let address = service.address;
-        let Some(health) = self.health.get_mut(&(address, report.backend)) else { return };
-        health.last_failure = report.last_failure;
-        if let Some(verdict) = report.verdict {
-            health.state = match verdict {
-                Verdict::Up => BackendState::Up,
-                Verdict::Down => BackendState::Down,
-            };
-            tracing::info!(service = %report.service, backend = %report.backend, state = ?health.state,
-                reason = health.last_failure.as_deref(), "a backend changes state");
-            self.dirty.insert(address);
-        }
     }
 
     /// Takes what the kernel says of next hops. Takes effect with [`Engine::apply`].
@@ -215,12 +183,30 @@ impl<D: Datapath> Engine<D> {
             .filter(|(address, next_hop)| self.next_hops.get(*address) != Some(*next_hop))
             .map(|(address, _)| *address)
             .collect();
+        if changed.is_empty() {
+            return;
+        }
         for service in self.desired.values() {
             if service.backends.iter().any(|backend| changed.contains(&backend.address.address)) {
                 self.dirty.insert(service.address);
             }
         }
         self.next_hops.extend(next_hops.iter().map(|(address, next_hop)| (*address, next_hop.clone())));
+    }
+
+    /// Takes how frames leave for interfaces that are not devices themselves. Takes effect with [`Engine::apply`].
+    pub fn set_egress(&mut self, egress: &Option<BTreeMap<u32, Egress>>) {
+        if egress.is_some() {
+            self.egress.clone_from(egress);
+        }
+    }
+
+    /// Replaces what outer headers of tunnels are like. Takes effect with [`Engine::apply`].
+    pub fn set_encapsulation(&mut self, encapsulation: Encapsulation) {
+        if self.encapsulation != encapsulation {
+            self.encapsulation = encapsulation;
+            self.dirty.extend(self.desired.keys());
+        }
     }
 
     /// Tells what is attached, for the status.
@@ -240,7 +226,10 @@ impl<D: Datapath> Engine<D> {
 
     /// True while something remains to be applied.
     pub fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty() || self.programmed.has_leftovers()
+        !self.dirty.is_empty()
+            || self.programmed.has_leftovers()
+            || self.outer_settings_differ()
+            || self.egress_differs()
     }
 
     /// True where a service translates addresses, so that this node must forward replies.

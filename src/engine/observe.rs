@@ -8,7 +8,7 @@ use std::{
 
 use super::{Engine, programmed::ProgrammedService};
 use crate::{
-    datapath::{Datapath, DatapathError},
+    datapath::{Datapath, DatapathError, Membership},
     maglev,
     model::{
         BackendState, NextHop, Service,
@@ -122,20 +122,27 @@ impl<D: Datapath> Engine<D> {
         for slot in &programmed.table {
             *slots.entry(slot.current).or_default() += 1;
         }
+        let numbers = programmed.numbers();
+        let health = self.health.get(&desired.name);
         let mut backends = Vec::with_capacity(desired.backends.len());
         for backend in &desired.backends {
-            let Some(number) = programmed.number_of(backend.address) else { continue };
+            let Some(&number) = numbers.get(&backend.address) else { continue };
+            let Some(record) = programmed.backends.get(&number) else { continue };
             let counters = match programmed.record.range.record(number) {
                 Some(record) => self.datapath.backend_counters(record)?,
                 None => Default::default(),
             };
-            let health = self.health.get(&(desired.address, backend.address));
+            let health = health.and_then(|health| health.of(backend.address));
             backends.push(BackendStatus {
                 id: number.into(),
                 address: backend.address.address,
                 port: backend.address.port,
                 weight: backend.weight,
-                state: health.map_or(BackendState::Down, |health| health.state),
+                /* What packets meet, which a verdict that could not be applied yet does not change. */
+                state: match record.link.state {
+                    Membership::Member(state) => state,
+                    Membership::Unused => BackendState::Down,
+                },
                 last_failure: health.and_then(|health| health.last_failure.clone()),
                 slots: slots.get(&number).copied().unwrap_or(0),
                 next_hop: next_hop_status(self.next_hops.get(&backend.address.address)),
@@ -147,9 +154,12 @@ impl<D: Datapath> Engine<D> {
             name: desired.name.clone(),
             id: programmed.id.into(),
             address: desired.address.address,
-            port: desired.address.port,
+            port: desired.address.ports.first(),
+            port_end: desired.address.ports.is_range().then(|| desired.address.ports.last()),
             protocol: desired.address.protocol,
-            mode: desired.mode,
+            mode: programmed.record.mode,
+            hash: programmed.record.hash.name().to_owned(),
+            hash_prefix: programmed.record.hash.prefix(),
             slots: programmed.record.slots,
             backends,
             ledger: Ledger::from(&self.datapath.ledger(programmed.id)?),

@@ -1,1 +1,15 @@
-//! Tests of the engine on the datapath in memory.
+//! Tests of the engine on the datapath in memory, with a checker that watches every single operation.
+
+mod adopting;
+mod capacity;
+mod changes;
+mod checker;
+mod failures;
+mod health;
+mod random;
+mod restarts;
+mod scale;
+mod shapes;
+mod status;
+mod watched;
+mod world;

@@ -106,8 +106,10 @@ fn more_backends_than_slots_still_end() {
 fn removing_one_of_many_moves_at_most_two_percent_of_the_others() {
     for count in [2, 3, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100] {
         let movements = movements(count, build);
-        let mean = movements.iter().sum::<f64>() / movements.len() as f64;
-        assert!(mean <= 2.0, "removing one of {count} moves {mean:.2} % on average");
+        assert!(
+            movements.iter().all(|moved| *moved <= 2.0),
+            "removing one of {count} moves {movements:.2?} %"
+        );
     }
 }
 
@@ -211,6 +213,6 @@ proptest! {
         let slots = table_size(set.len() as u16);
         let number = chosen.get(&set).number;
         let moved = moved_without_need(&build(slots, &set), &build(slots, &without(&set, number)), number);
-        prop_assert!(moved <= 3.5, "{} % of {} slots", moved, slots);
+        prop_assert!(moved <= 2.4, "{} % of {} slots", moved, slots);
     }
 }

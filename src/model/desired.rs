@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{HealthCheck, ServiceName};
+use super::{Encapsulation, HashMode, HealthCheck, PortRange, ServiceName};
 
 /// Everything a node is asked to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Desired {
     pub api: ApiSocket,
     /// Sizes of the kernel's maps.
     pub capacity: Capacity,
+    /// Outer headers of tunnels.
+    pub encapsulation: Encapsulation,
     /// Services in the order of the file; names and addresses unique.
     pub services: Vec<Service>,
 }
@@ -45,6 +47,9 @@ pub enum AttachMode {
     Auto,
 }
 
+/// Where the daemon listens unless told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/tidegate/api.sock";
+
 /// The Unix socket of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiSocket {
@@ -58,7 +63,7 @@ pub struct ApiSocket {
 
 impl Default for ApiSocket {
     fn default() -> Self {
-        Self { path: "/run/tidegate/api.sock".into(), mode: 0o660, group: None }
+        Self { path: DEFAULT_SOCKET.into(), mode: 0o660, group: None }
     }
 }
 
@@ -154,10 +159,17 @@ impl Mode {
 pub struct ServiceAddress {
     /// Address of the service.
     pub address: IpAddr,
-    /// Port of the service.
-    pub port: u16,
+    /// Port or ports of the service.
+    pub ports: PortRange,
     /// Transport protocol.
     pub protocol: Protocol,
+}
+
+impl ServiceAddress {
+    /// What clients connect to with a single port.
+    pub const fn new(address: IpAddr, port: u16, protocol: Protocol) -> Self {
+        Self { address, ports: PortRange::single(port), protocol }
+    }
 }
 
 /// Where a backend listens.
@@ -165,7 +177,8 @@ pub struct ServiceAddress {
 pub struct BackendAddress {
     /// Address of the backend host.
     pub address: IpAddr,
-    /// Port on the backend; in modes that do not rewrite it, equal to the service's.
+    /// Port on the backend; in modes that do not rewrite it, equal to the service's. 0 where the service has a range of
+    /// ports: packets keep the port that the client chose.
     pub port: u16,
 }
 
@@ -178,6 +191,8 @@ pub struct Service {
     pub address: ServiceAddress,
     /// How packets are sent to the backends.
     pub mode: Mode,
+    /// What of a packet decides which backend it gets.
+    pub hash: HashMode,
     /// How many backends the table is sized for; see [`crate::maglev::table_size`].
     pub max_backends: u16,
     /// How backends are probed.
@@ -222,12 +237,19 @@ impl fmt::Display for AttachMode {
 
 impl fmt::Display for ServiceAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", SocketAddr::new(self.address, self.port), self.protocol)
+        match self.address {
+            IpAddr::V4(address) => write!(f, "{address}")?,
+            IpAddr::V6(address) => write!(f, "[{address}]")?,
+        }
+        write!(f, ":{}/{}", self.ports, self.protocol)
     }
 }
 
 impl fmt::Display for BackendAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        SocketAddr::new(self.address, self.port).fmt(f)
+        match self.port {
+            0 => self.address.fmt(f),
+            port => SocketAddr::new(self.address, port).fmt(f),
+        }
     }
 }

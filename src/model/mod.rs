@@ -4,15 +4,21 @@
 //! *Desired* state ([`Desired`]) is what the operator asked for; *observed* state ([`status`]) is what runs.
 
 mod desired;
+mod encapsulation;
+mod hash;
 mod health;
 mod names;
 mod nexthop;
+mod ports;
 pub mod status;
 
 pub use desired::{
-    ApiSocket, AttachMode, Backend, BackendAddress, Capacity, Desired, Interface, Mode, Protocol, Service,
-    ServiceAddress, backend_records,
+    ApiSocket, AttachMode, Backend, BackendAddress, Capacity, DEFAULT_SOCKET, Desired, Interface, Mode,
+    Protocol, Service, ServiceAddress, backend_records,
 };
+pub use encapsulation::{Encapsulation, GUE_PORT, SourcePrefix};
+pub use hash::HashMode;
 pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, Streak, Verdict};
 pub use names::{InvalidName, ServiceName};
-pub use nexthop::{NextHop, Route};
+pub use nexthop::{Egress, NextHop, Route, VlanTags};
+pub use ports::{PortRange, RANGES_PER_ADDRESS};

@@ -26,6 +26,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 pub struct Daemon {
     folder: TempDir,
     pins: Option<PathBuf>,
+    environment: Vec<(String, String)>,
     program: PathBuf,
     child: Option<Child>,
 }
@@ -50,7 +51,8 @@ impl Daemon {
     /// The same with another program in place of the daemon.
     pub(super) fn with_program(program: &Path, configuration: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("tidegate-test-").tempdir().expect("a temporary folder");
-        let daemon = Self { folder, pins: None, program: program.into(), child: None };
+        let daemon =
+            Self { folder, pins: None, environment: Vec::new(), program: program.into(), child: None };
         daemon.configure(configuration);
         daemon
     }
@@ -58,6 +60,11 @@ impl Daemon {
     /// Pins elsewhere than where the daemon does by default, from the next start on.
     pub fn set_pins(&mut self, pins: &Path) {
         self.pins = Some(pins.into());
+    }
+
+    /// Sets an environment variable, from the next start on.
+    pub fn set_environment(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
     }
 
     /// Starts the process, whose output goes to [`Self::log`]. It dies with the calling thread.
@@ -70,6 +77,7 @@ impl Daemon {
         if let Some(pins) = &self.pins {
             command.arg("--pins").arg(pins);
         }
+        command.envs(self.environment.iter().cloned());
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("the log")).stderr(log);
         // SAFETY: prctl is async-signal-safe, and touches nothing of the parent.
         unsafe {

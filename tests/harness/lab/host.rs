@@ -1,6 +1,7 @@
 //! A host: a network namespace in which closures and commands can be run.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -12,7 +13,14 @@ use std::{
     time::Duration,
 };
 
-use nix::sched::{CloneFlags, setns, unshare};
+use nix::{
+    ifaddrs::getifaddrs,
+    sched::{CloneFlags, setns, unshare},
+};
+use tidegate::{
+    datapath::{DatapathError, Decap, Pins},
+    model::{AttachMode, Interface},
+};
 
 use super::{
     client::{Answer, ask, fetch},
@@ -142,6 +150,26 @@ impl Host {
         self.links.lock().unwrap().push(link);
     }
 
+    /// Takes that program off again, for another to be attached.
+    pub fn detach_xdp_pass(&self) {
+        self.links.lock().unwrap().clear();
+    }
+
+    /// Attaches `tidegate decap` in place of the program that passes everything, for all addresses that the host owns now.
+    #[track_caller]
+    pub fn decapsulate(&self) -> Decap {
+        self.links.lock().unwrap().clear();
+        let pins = Pins::new(format!("/sys/fs/bpf/{}", self.name));
+        let interface = Interface { name: self.interface.clone(), mode: AttachMode::Native };
+        let attached = self.run(|| {
+            let mut decap = Decap::load(&pins)?;
+            decap.set_addresses(&own_addresses())?;
+            decap.attach(&interface)?;
+            Ok::<_, DatapathError>(decap)
+        });
+        attached.unwrap_or_else(|error| panic!("in {}: {error}", self.name))
+    }
+
     /// Starts a server on the host's own addresses.
     pub fn serve(&self, port: u16) -> Server {
         self.serve_at(&[(self.ipv4, port).into(), (self.ipv6, port).into()])
@@ -169,6 +197,17 @@ impl Host {
     pub fn namespace_path(&self) -> String {
         format!("/proc/{}/fd/{}", id(), self.namespace.as_raw_fd())
     }
+}
+
+fn own_addresses() -> BTreeSet<IpAddr> {
+    let interfaces = getifaddrs().expect("the addresses of the host");
+    interfaces
+        .filter_map(|interface| {
+            let address = interface.address?;
+            let ipv4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+            ipv4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+        })
+        .collect()
 }
 
 fn own_namespace() -> OwnedFd {

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Backends that are tried where the client's port is in use towards the first through another service.
-const ATTEMPTS: usize = 4;
+const ATTEMPTS: usize = 16;
 
 /// What is decided about a packet: [`Outcome`] without what every packet has.
 struct Verdict {
@@ -157,14 +157,21 @@ impl Node {
                 Verdict::untouched(Reason::DropTooBig, frame)
             }
             Route::Resolved { interface, source_mac, destination_mac, .. } => {
-                set_macs(&mut translated, destination_mac, source_mac);
+                let kind = view::word(&translated, view.link - 2).to_be_bytes();
+                // Interfaces of the tests are devices: the tags that the reply came with are those of another way.
+                let macs = [destination_mac, source_mac].concat();
+                let translated = [&macs, &kind[..], &translated[view.link..]].concat();
                 transmit(translated, interface, ingress, Reason::ForwardReplyTx, Reason::ForwardReplyRedirect)
             }
             Route::NoNeighbour { interface, .. } => Verdict {
                 metadata: Some(Handoff { ingress, interface, next_hop: None }),
-                ..Verdict::new(Reason::ForwardReplyHandoff, Action::Pass, translated)
+                ..Verdict::new(
+                    Reason::ForwardReplyHandoff,
+                    Action::Pass,
+                    [&translated[..12], &translated[view.link - 2..]].concat(),
+                )
             },
-            Route::NotForwarded => Verdict::new(Reason::ForwardReplyHandoff, Action::Pass, translated),
+            Route::NotForwarded => Verdict::untouched(Reason::DropReplyNoRoute, frame),
             Route::ForwardingDisabled => Verdict::untouched(Reason::DropForwardingDisabled, frame),
             Route::Unreachable => Verdict::untouched(Reason::DropReplyNoRoute, frame),
         }
@@ -201,8 +208,8 @@ impl Node {
         } else {
             (view::word(&frame, view.link - 2), frame[view.link..].to_vec())
         };
-        // Nobody else's tags are put on: the frame keeps those that it came with until the next hop is known.
-        let as_it_came = |packet| [&frame[..view.link - 2], &kind.to_be_bytes(), packet].concat();
+        // The kernel puts on the tags of the way it takes, and would send those on that the frame came with.
+        let untagged = |packet| [&frame[..12], &kind.to_be_bytes(), packet].concat();
         match backend.next_hop {
             NextHop::Local => unreachable!("handled above"),
             NextHop::Resolved { interface, source_mac, destination_mac } => {
@@ -217,10 +224,10 @@ impl Node {
                     interface,
                     next_hop: (mode == Mode::Dsr).then_some(backend.address.ip()),
                 }),
-                ..Verdict::new(Reason::ForwardHandoff, Action::Pass, as_it_came(&packet))
+                ..Verdict::new(Reason::ForwardHandoff, Action::Pass, untagged(&packet))
             },
             NextHop::NoRoute if mode == Mode::Nat => {
-                Verdict::new(Reason::ForwardHandoff, Action::Pass, as_it_came(&packet))
+                Verdict::new(Reason::ForwardHandoff, Action::Pass, frame)
             }
             NextHop::NoRoute => Verdict::untouched(Reason::DropUnresolved, &frame),
         }

@@ -83,7 +83,7 @@ pub enum Route {
         interface: u32,
         mtu: u16,
     },
-    /// The client is this node, or there is no route: the kernel's helper does not tell the two apart.
+    /// There is no route.
     NotForwarded,
     ForwardingDisabled,
     /// There is a route, and it says that there is no way.

@@ -1,0 +1,11 @@
+//! The compiled daemon between real clients and real servers, each in a network namespace of its own.
+
+mod adoption;
+mod attach;
+mod failover;
+mod handoff;
+mod modes;
+mod reload;
+mod restart;
+mod scene;
+mod stack;
