@@ -55,10 +55,11 @@ enum ledger_reason {
 	DROP_NO_BACKEND_ANSWERED = 48, /* the same as without "answered", and the sender was told so */
 	DROP_TOO_BIG_ANSWERED = 49,
 	DROP_TTL_EXPIRED_ANSWERED = 50,
-	DROP_FRAGMENT_UNKNOWN = 54,    /* a piece without ports that came first, for one of several services, or of TCP */
-	DROP_FRAGMENT_SHORT = 55,      /* a first piece without all of its TCP or UDP header, or a later one that has a part of it */
-	DROP_UNSERVED = 56,	       /* for a service address, but for no service: `unserved-port: drop` */
-	DROP_ECHO = 57,		       /* echo request to a service address: `echo: drop`, or too many to answer */
+	DROP_FRAGMENT_UNKNOWN = 54, /* a piece without ports that came first, for one of several services, or of TCP */
+	DROP_FRAGMENT_SHORT =
+		55, /* a first piece without all of its TCP or UDP header, or a later one that has a part of it */
+	DROP_UNSERVED = 56, /* for a service address, but for no service: `unserved-port: drop` */
+	DROP_ECHO = 57,	    /* echo request to a service address: `echo: drop`, or too many to answer */
 
 	LEDGER_REASONS = 64,
 };
