@@ -10,5 +10,6 @@ mod end_to_end;
 mod harness;
 mod icmp;
 mod packet_path;
+mod shape;
 mod torn_tables;
 mod verifier;

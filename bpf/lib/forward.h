@@ -86,7 +86,7 @@ static __always_inline void fib_towards_client(struct xdp_md *ctx, const struct 
 					       const struct service *service, struct bpf_fib_lookup *fib)
 {
 	fib->l4_protocol = packet->protocol;
-	fib->sport = service->port;
+	fib->sport = reply_port(packet, service);
 	fib->dport = packet->destination_port;
 	fib->tot_len = packet->ip_length;
 	fib->ifindex = ctx->ingress_ifindex;

@@ -38,14 +38,14 @@ static __always_inline __u32 translate_error(void *data, void *data_end, const s
 
 /* Where would the packet that answers the quoted one go? Nothing is recorded. Returns LEDGER_NONE or a reason. */
 static __always_inline __u32 choose_for_error(__u32 service_id, const struct service *service, __u64 hash,
-					      const struct packet *packet, struct choice *choice)
+					      struct packet *packet, struct choice *choice)
 {
 	struct flow *flow, *vacant = 0;
 	struct flow_query query;
 
 	if (service->mode != MODE_NAT)
-		return choose_by_table(service_id, service, hash, choice);
-	if (flow_query_init(&query, packet->source, packet->source_port, packet))
+		return choose_by_table(service_id, service, hash_for_table(packet, service, hash), choice);
+	if (flow_query_request(&query, service, packet))
 		return DROP_INTERNAL;
 	flow = flow_find_request(&query, service_id, &vacant);
 	if (!flow)
@@ -84,7 +84,8 @@ __noinline __u32 icmp_to_backend(struct xdp_md *ctx, struct packet *packet, stru
 		void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 		struct translation translation = {
 			.address = backend->address,
-			.port = backend->port,
+			/* A port that is kept is in neither of the endpoint sums. */
+			.port = backend->port ? backend->port : packet->destination_port,
 			.old_address_sum = checksum_without(service->endpoint_sum, service->port),
 			.new_address_sum = checksum_without(backend->endpoint_sum, backend->port),
 			.old_endpoint_sum = service->endpoint_sum,
@@ -105,15 +106,32 @@ __noinline __u32 icmp_to_backend(struct xdp_md *ctx, struct packet *packet, stru
 	return reason;
 }
 
-/* The service through which the client of a quoted request reached its backend, or 0. The flow is left as it is. */
-static __always_inline struct service *find_quoted_service(const struct packet *packet, __u32 *service_id)
+/* ID of the service, of either kind, of whose live flow the quoted request is, or 0. The flow is left as it is. */
+static __always_inline __u32 quoted_flow(const struct packet *packet, int keeping)
 {
+	__u64 ports = keeping ? flow_ports_keeping(packet->destination_port, packet->source_port, packet)
+			      : flow_ports(packet->destination_port, packet);
 	struct flow_query query;
+	__u32 service_id = 0;
+
+	if (flow_query_ports(&query, packet->destination, ports, packet) ||
+	    !flow_find_reply(&query, packet->source, keeping ? 0 : packet->source_port, packet->protocol, &service_id))
+		return 0;
+	return service_id;
+}
+
+/* The service through which the client of a quoted request reached its backend, or 0; `service_id` is set with it. */
+static __always_inline struct service *find_quoted_service(struct packet *packet, __u32 *service_id)
+{
 	__u32 id = 0;
 
-	if (!is_from_nat_backend(packet) ||
-	    flow_query_init(&query, packet->destination, packet->destination_port, packet) ||
-	    !flow_find_reply(&query, packet->source, packet->source_port, packet->protocol, &id))
+	if (!is_from_nat_backend(packet))
+		return 0;
+	if (packet->nat_sources & NAT_SOURCE_FIXED)
+		id = quoted_flow(packet, 0);
+	if (!id && packet->nat_sources & NAT_SOURCE_KEEPING)
+		id = quoted_flow(packet, 1);
+	if (!id)
 		return 0;
 	*service_id = id;
 	return bpf_map_lookup_elem(&services, &id);
@@ -124,12 +142,13 @@ static __always_inline void translation_to_service(const struct packet *packet, 
 						   struct translation *translation)
 {
 	__u16 address_sum = sum_address(packet->source, packet);
+	__be16 replaced_port = service->port ? packet->source_port : 0;
 
 	translation->address = service->address;
-	translation->port = service->port;
+	translation->port = reply_port(packet, service);
 	translation->old_address_sum = address_sum;
 	translation->new_address_sum = checksum_without(service->endpoint_sum, service->port);
-	translation->old_endpoint_sum = checksum_fold(address_sum + packet->source_port);
+	translation->old_endpoint_sum = checksum_fold(address_sum + replaced_port);
 	translation->new_endpoint_sum = service->endpoint_sum;
 }
 

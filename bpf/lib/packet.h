@@ -39,7 +39,8 @@ struct packet {
 	__u8 protocol;	    /* of what follows the IP headers */
 	__u8 tcp_flags;	    /* 0 for UDP */
 	__u8 fragment;	    /* enum fragment */
-	__u8 pad[2];
+	__u8 nat_sources;   /* enum nat_source, set by is_from_nat_backend() */
+	__u8 pad;
 };
 
 static __always_inline __u32 parse_ports(void *l4, void *data_end, struct packet *packet)

@@ -28,7 +28,7 @@ static __always_inline __u32 translate_reply(struct __sk_buff *skb, const struct
 	__u64 mangled = packet->protocol == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
 	__u32 words = packet->family == FAMILY_IPV4 ? 1 : 4;
 	__u32 address_offset;
-	__be16 port = service->port;
+	__be16 port = reply_port(packet, service);
 	__be32 address[4];
 	__u32 i;
 

@@ -2,6 +2,8 @@
 
 use std::{error::Error, path::PathBuf};
 
+use crate::model::ServiceAddress;
+
 /// The error of a system call or of libbpf.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
@@ -47,6 +49,17 @@ pub enum DatapathError {
         found: u64,
         /// Its value as this binary needs it.
         wanted: u64,
+    },
+    /// An address has as many ranges of ports as there is room for.
+    #[error(
+        "{address} cannot be bound: its address has {limit} services with a range of ports for that protocol, which is the most there can be; \
+         join ranges, or give single ports as services of their own"
+    )]
+    TooManyRanges {
+        /// The service address that found no room.
+        address: ServiceAddress,
+        /// How many there can be.
+        limit: usize,
     },
     /// The interface does not exist.
     #[error("there is no interface {name}; `ip link` lists those there are")]

@@ -16,14 +16,17 @@ use super::{
     ledger::LedgerCounters,
     load::{self, Maps, Programs, Sizes, TableTypes},
     pins::{LOAD_BALANCER_MAPS, Pins, PinsLock},
+    ranges::RangeLine,
     records::{
-        BackendRecord, EndpointKey, FLOWS_PER_BUCKET, FlowOwner, Link, RecordRange, SETTINGS_OFFSET,
+        BackendRecord, EndpointKey, FLOWS_PER_BUCKET, FlowOwner, Link, POLICY_OFFSET, RecordRange,
         SLOTS_PER_LINE, ServiceRecord, Slot, address_from_words, address_words,
     },
     skeleton::types,
     sys::{self, MappedArray, PlainData},
 };
-use crate::model::{BackendAddress, Capacity, Egress, GUE_PORT, Protocol, ServiceAddress, VlanTags};
+use crate::model::{
+    BackendAddress, Capacity, Egress, GUE_PORT, Protocol, RANGES_PER_ADDRESS, ServiceAddress, VlanTags,
+};
 
 /// Tables published by one call to the kernel. Each is an open file until then.
 const TABLES_PER_BATCH: usize = 256;
@@ -57,6 +60,10 @@ pub struct Kernel {
     node: MappedArray<types::node_settings>,
     table_types: Option<TableTypes>,
     sizes: Sizes,
+    /// Keys of `ranges_v4` and `ranges_v6`.
+    range_lines: usize,
+    /// NAT sources with port 0.
+    keeping_sources: usize,
     writes: u64,
     fresh: bool,
     _lock: PinsLock,
@@ -79,7 +86,7 @@ impl Kernel {
         let loaded = load::load(sizes, pinned.map(|_| &pins))?;
         let map_array = |error| DatapathError::system("map an array of the kernel", error);
         let maps = &loaded.maps;
-        let kernel = Self {
+        let mut kernel = Self {
             services: MappedArray::new(maps.services.as_fd(), sizes.services as usize).map_err(map_array)?,
             backends: MappedArray::new(maps.backends.as_fd(), sizes.records as usize).map_err(map_array)?,
             flows: MappedArray::new(maps.flows.as_fd(), sizes.flow_buckets as usize).map_err(map_array)?,
@@ -87,6 +94,8 @@ impl Kernel {
             table_types: loaded.table_types,
             programs: loaded.programs,
             sizes,
+            range_lines: 0,
+            keeping_sources: 0,
             writes: 0,
             fresh: pinned.is_none(),
             _lock: lock,
@@ -101,6 +110,8 @@ impl Kernel {
         if pinned.is_none() {
             kernel.initialize()?;
         }
+        kernel.range_lines = kernel.maps.ranges_v4.keys().count() + kernel.maps.ranges_v6.keys().count();
+        kernel.keeping_sources = kernel.read_nat_sources().iter().filter(|(at, _)| at.port == 0).count();
         Ok(kernel)
     }
 
@@ -168,6 +179,13 @@ impl Kernel {
         }
     }
 
+    fn range_map(&self, key: &EndpointKey) -> &MapHandle {
+        match key {
+            EndpointKey::V4(_) => &self.maps.ranges_v4,
+            EndpointKey::V6(_) => &self.maps.ranges_v6,
+        }
+    }
+
     fn nat_source_map(&self, key: &EndpointKey) -> &MapHandle {
         match key {
             EndpointKey::V4(_) => &self.maps.nat_sources_v4,
@@ -222,12 +240,61 @@ impl Kernel {
                 let id = value.and_then(|value| Some(u32::from_ne_bytes(value.try_into().ok()?)));
                 if let (Some((address, port, protocol)), Some(id)) = (EndpointKey::parse(&key, ipv6), id) {
                     let id = u16::try_from(id).unwrap_or(0);
-                    bindings.push((ServiceAddress { address, port, protocol }, id));
+                    bindings.push((ServiceAddress::new(address, port, protocol), id));
+                }
+            }
+        }
+        for (map, ipv6) in [(&self.maps.ranges_v4, false), (&self.maps.ranges_v6, true)] {
+            for key in map.keys() {
+                let Some((address, _, protocol)) = EndpointKey::parse(&key, ipv6) else { continue };
+                for (ports, id) in read_ranges(map, &key)?.iter() {
+                    let id = u16::try_from(id).unwrap_or(0);
+                    bindings.push((ServiceAddress { address, ports, protocol }, id));
                 }
             }
         }
         bindings.sort();
         Ok(bindings)
+    }
+
+    /// Changes the ranges of ports at the service's address. Packets see the line before or after, never a mix.
+    fn change_ranges(
+        &mut self,
+        address: ServiceAddress,
+        change: impl FnOnce(&mut RangeLine) -> bool,
+    ) -> Result<(), DatapathError> {
+        let key = EndpointKey::new(address.address, 0, address.protocol);
+        let failed =
+            |error| DatapathError::system(format!("change the port ranges of {}", address.address), error);
+        let before = read_ranges(self.range_map(&key), key.bytes())?;
+        let mut line = before.clone();
+        if !change(&mut line) {
+            return Err(DatapathError::TooManyRanges { address, limit: RANGES_PER_ADDRESS });
+        }
+        if line.is_empty() {
+            self.delete(|kernel| kernel.range_map(&key), key.bytes()).map_err(failed)?;
+            self.range_lines -= usize::from(!before.is_empty());
+            if self.range_lines == 0 {
+                self.set_flag(types::node_flags::NODE_PORT_RANGES, false);
+            }
+            return Ok(());
+        }
+        self.set_flag(types::node_flags::NODE_PORT_RANGES, true);
+        self.range_map(&key).update(key.bytes(), line.to_raw().bytes(), MapFlags::ANY).map_err(failed)?;
+        self.range_lines += usize::from(before.is_empty());
+        self.writes += 1;
+        Ok(())
+    }
+
+    /// Sets or clears a flag of the node, where that is a change.
+    fn set_flag(&mut self, flag: types::node_flags, set: bool) {
+        let mut settings = self.node.get(0);
+        let before = settings.flags;
+        settings.flags = if set { before | flag.0 as u8 } else { before & !(flag.0 as u8) };
+        if settings.flags != before {
+            self.node.set(0, &settings);
+            self.writes += 1;
+        }
     }
 
     fn read_egress(&self) -> BTreeMap<u32, Egress> {
@@ -394,17 +461,17 @@ impl Datapath for Kernel {
         Ok(())
     }
 
-    fn move_service(&mut self, id: u16, range: RecordRange) -> Result<(), DatapathError> {
+    fn write_policy(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError> {
         let index = self.service_index(id)?;
-        let offset = offset_of!(types::service, backends_base);
-        self.services.set_word(index, offset, ServiceRecord::range_word(range));
+        self.services.set_word(index, POLICY_OFFSET, record.policy_word());
         self.writes += 1;
         Ok(())
     }
 
-    fn write_service_settings(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError> {
+    fn move_service(&mut self, id: u16, range: RecordRange) -> Result<(), DatapathError> {
         let index = self.service_index(id)?;
-        self.services.set_word(index, SETTINGS_OFFSET, record.settings_word());
+        let offset = offset_of!(types::service, backends_base);
+        self.services.set_word(index, offset, ServiceRecord::range_word(range));
         self.writes += 1;
         Ok(())
     }
@@ -462,13 +529,22 @@ impl Datapath for Kernel {
     }
 
     fn bind(&mut self, address: ServiceAddress, id: u16) -> Result<(), DatapathError> {
-        let key = EndpointKey::new(address.address, address.port, address.protocol);
+        let Some(port) = address.ports.as_single() else {
+            return self.change_ranges(address, |line| line.insert(address.ports, id.into()));
+        };
+        let key = EndpointKey::new(address.address, port, address.protocol);
         self.update(|kernel| kernel.service_map(&key), key.bytes(), id.into())
             .map_err(|error| DatapathError::system(format!("lead {address} to service {id}"), error))
     }
 
     fn unbind(&mut self, address: ServiceAddress) -> Result<(), DatapathError> {
-        let key = EndpointKey::new(address.address, address.port, address.protocol);
+        let Some(port) = address.ports.as_single() else {
+            return self.change_ranges(address, |line| {
+                line.remove(address.ports);
+                true
+            });
+        };
+        let key = EndpointKey::new(address.address, port, address.protocol);
         self.delete(|kernel| kernel.service_map(&key), key.bytes())
             .map_err(|error| DatapathError::system(format!("remove the address {address}"), error))
     }
@@ -507,11 +583,22 @@ impl Datapath for Kernel {
             action: format!("change the NAT source {address}/{protocol}"),
             source: error,
         };
+        let flag = types::node_flags::NODE_PORT_KEEPING_SOURCES;
         if present {
-            self.update(|kernel| kernel.nat_source_map(&key), key.bytes(), 1).map_err(|e| failed(e.into()))
+            if address.port == 0 {
+                self.set_flag(flag, true);
+            }
+            self.update(|kernel| kernel.nat_source_map(&key), key.bytes(), 1)
+                .map_err(|e| failed(e.into()))?;
+            self.keeping_sources += usize::from(address.port == 0);
         } else {
-            self.delete(|kernel| kernel.nat_source_map(&key), key.bytes()).map_err(|e| failed(e.into()))
+            self.delete(|kernel| kernel.nat_source_map(&key), key.bytes()).map_err(|e| failed(e.into()))?;
+            self.keeping_sources = self.keeping_sources.saturating_sub(usize::from(address.port == 0));
+            if self.keeping_sources == 0 {
+                self.set_flag(flag, false);
+            }
         }
+        Ok(())
     }
 
     fn publish(&mut self, tables: &[(u16, Vec<Slot>)]) -> Result<(), DatapathError> {
@@ -685,6 +772,15 @@ fn for_each_cpu<T: PlainData>(
         }
     }
     Ok(())
+}
+
+/// The ranges of ports under a key of `ranges_v4` or `ranges_v6`; none where it is not there.
+fn read_ranges(map: &MapHandle, key: &[u8]) -> Result<RangeLine, DatapathError> {
+    let value = map
+        .lookup(key, MapFlags::ANY)
+        .map_err(|error| DatapathError::system("read the port ranges of services", error))?;
+    let raw = value.and_then(|bytes| types::port_ranges::from_bytes(&bytes));
+    Ok(raw.map(|raw| RangeLine::from_raw(&raw)).unwrap_or_default())
 }
 
 /// Makes counters add up to `total` over all CPUs. What packets count meanwhile may be lost.

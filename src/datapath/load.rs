@@ -35,6 +35,8 @@ pub(super) struct Sizes {
 pub(super) struct Maps {
     pub(super) services_v4: MapHandle,
     pub(super) services_v6: MapHandle,
+    pub(super) ranges_v4: MapHandle,
+    pub(super) ranges_v6: MapHandle,
     pub(super) services: MapHandle,
     pub(super) backends: MapHandle,
     pub(super) tables: MapHandle,
@@ -105,6 +107,8 @@ fn for_each_pinned_map(
     let maps = &mut skeleton.maps;
     action("services_v4", &mut maps.services_v4)?;
     action("services_v6", &mut maps.services_v6)?;
+    action("ranges_v4", &mut maps.ranges_v4)?;
+    action("ranges_v6", &mut maps.ranges_v6)?;
     action("services", &mut maps.services)?;
     action("backends", &mut maps.backends)?;
     action("tables", &mut maps.tables)?;
@@ -165,6 +169,8 @@ fn set_sizes(skeleton: &mut OpenLbSkel<'_>, sizes: Sizes) -> Result<(), Datapath
     let set = |map: &mut OpenMapMut<'_>, entries: u32| map.set_max_entries(entries).map_err(load_failed);
     set(&mut maps.services_v4, sizes.services)?;
     set(&mut maps.services_v6, sizes.services)?;
+    set(&mut maps.ranges_v4, sizes.services)?;
+    set(&mut maps.ranges_v6, sizes.services)?;
     set(&mut maps.services, sizes.services)?;
     set(&mut maps.tables, sizes.services)?;
     set(&mut maps.ledger, sizes.services)?;
@@ -207,6 +213,8 @@ impl Maps {
         match name {
             "services_v4" => &self.services_v4,
             "services_v6" => &self.services_v6,
+            "ranges_v4" => &self.ranges_v4,
+            "ranges_v6" => &self.ranges_v6,
             "services" => &self.services,
             "backends" => &self.backends,
             "tables" => &self.tables,
@@ -229,6 +237,8 @@ fn take_maps(maps: &super::skeleton::LbMaps<'_>) -> Result<Maps, DatapathError> 
     Ok(Maps {
         services_v4: take(&maps.services_v4)?,
         services_v6: take(&maps.services_v6)?,
+        ranges_v4: take(&maps.ranges_v4)?,
+        ranges_v6: take(&maps.ranges_v6)?,
         services: take(&maps.services)?,
         backends: take(&maps.backends)?,
         tables: take(&maps.tables)?,

@@ -7,17 +7,17 @@ use super::{
     Adopted, AdoptedService, BackendCounters, BackendRecord, Datapath, DatapathError, FlowOwner,
     LedgerCounters, Link, Membership, OuterSettings, RecordRange, ServiceRecord, Slot,
 };
-use crate::model::{BackendAddress, Egress, Encapsulation, Protocol, ServiceAddress};
+use crate::model::{BackendAddress, Egress, Encapsulation, Protocol, RANGES_PER_ADDRESS, ServiceAddress};
 
 /// What was done, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A service record was written.
     WriteService(u16),
+    /// A service's policy was replaced.
+    WritePolicy(u16),
     /// A service was moved to other records.
     MoveService(u16),
-    /// The settings of a service were replaced.
-    ServiceSettings(u16),
     /// A service's record and table were cleared.
     ClearService(u16),
     /// An address was led to a service.
@@ -167,18 +167,19 @@ impl Datapath for Memory {
         Ok(())
     }
 
-    fn move_service(&mut self, id: u16, range: RecordRange) -> Result<(), DatapathError> {
-        self.step(Step::MoveService(id))?;
+    fn write_policy(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError> {
+        self.step(Step::WritePolicy(id))?;
         if let Some(service) = self.services.get_mut(&id) {
-            service.range = range;
+            service.hash = record.hash;
+            service.on_no_backend = record.on_no_backend;
         }
         Ok(())
     }
 
-    fn write_service_settings(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError> {
-        self.step(Step::ServiceSettings(id))?;
+    fn move_service(&mut self, id: u16, range: RecordRange) -> Result<(), DatapathError> {
+        self.step(Step::MoveService(id))?;
         if let Some(service) = self.services.get_mut(&id) {
-            service.on_no_backend = record.on_no_backend;
+            service.range = range;
         }
         Ok(())
     }
@@ -216,6 +217,15 @@ impl Datapath for Memory {
     }
 
     fn bind(&mut self, address: ServiceAddress, id: u16) -> Result<(), DatapathError> {
+        let is_neighbour = |other: &&ServiceAddress| {
+            other.ports.is_range() && ServiceAddress { ports: address.ports, ..**other } == address
+        };
+        if address.ports.is_range()
+            && !self.bindings.contains_key(&address)
+            && self.bindings.keys().filter(is_neighbour).count() >= RANGES_PER_ADDRESS
+        {
+            return Err(DatapathError::TooManyRanges { address, limit: RANGES_PER_ADDRESS });
+        }
         self.step(Step::Bind(address, id))?;
         self.bindings.insert(address, id);
         Ok(())

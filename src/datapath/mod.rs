@@ -15,6 +15,7 @@ mod ledger;
 mod load;
 mod memory;
 mod pins;
+mod ranges;
 mod records;
 mod skeleton;
 mod sys;
@@ -127,12 +128,12 @@ pub trait Datapath: Send {
     /// Writes a service's record whole. Only for an ID that no key leads to.
     fn write_service(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError>;
 
+    /// Replaces what a service's record says about how its packets are treated: its hash, and what becomes of them
+    /// without a backend. Atomic towards packets.
+    fn write_policy(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError>;
+
     /// Moves a service to another range of records, for packets at once.
     fn move_service(&mut self, id: u16, range: RecordRange) -> Result<(), DatapathError>;
-
-    /// Replaces what becomes of a service's packets while no backend is usable, atomically. Nothing else of `record` may differ
-    /// from what was written.
-    fn write_service_settings(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError>;
 
     /// Clears a service's record, table and ledger. Only for an ID that no key leads to, after a grace period.
     fn clear_service(&mut self, id: u16) -> Result<(), DatapathError>;
@@ -149,7 +150,8 @@ pub trait Datapath: Send {
     /// Replaces that, for packets at once. Bits of the spread must be zero in the sources of all records that packets use.
     fn set_outer_settings(&mut self, settings: OuterSettings) -> Result<(), DatapathError>;
 
-    /// Leads packets for `address` to service `id`; replaces atomically what they were led to before.
+    /// Leads packets for `address` to service `id`; replaces atomically what they were led to before. At most
+    /// [`crate::model::RANGES_PER_ADDRESS`] ranges of ports have room at one address and protocol.
     fn bind(&mut self, address: ServiceAddress, id: u16) -> Result<(), DatapathError>;
 
     /// Packets for `address` are no longer for a service.
@@ -164,7 +166,8 @@ pub trait Datapath: Send {
     /// Replaces state, flags, MTU and interface of a backend record in use, atomically.
     fn write_link(&mut self, record: u32, link: Link) -> Result<(), DatapathError>;
 
-    /// Adds to the backend addresses whose packets may be replies to translate, or removes from them.
+    /// Adds to the backend addresses whose packets may be replies to translate, or removes from them. Port 0 stands for
+    /// every port.
     fn set_nat_source(
         &mut self,
         address: BackendAddress,

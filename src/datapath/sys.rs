@@ -70,6 +70,7 @@ plain_data!(
     node_settings,
     endpoint_v4,
     endpoint_v6,
+    port_ranges,
     ledger,
     egress,
     backend_counters

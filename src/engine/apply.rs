@@ -20,7 +20,7 @@ use std::{collections::BTreeSet, time::Instant};
 
 use super::{Applied, Engine, EngineError};
 use crate::{
-    datapath::{Datapath, DatapathError, Slot},
+    datapath::{Datapath, DatapathError, ServiceRecord, Slot},
     maglev::Candidate,
     model::{Service, ServiceAddress},
 };
@@ -123,7 +123,7 @@ impl<D: Datapath> Engine<D> {
             wanted.into_iter().partition(|service| self.can_change_into(service));
         let mut changes = Vec::with_capacity(running.len());
         for service in running {
-            self.change_settings(&service)?;
+            self.change_policy(&service)?;
             if let Err(error) = self.make_room(&service)? {
                 refused.push((service.address, error));
             }
@@ -165,6 +165,22 @@ impl<D: Datapath> Engine<D> {
         serves.then(|| Service { mode, backends, ..service.clone() })
     }
 
+    /// Changes how a running service's packets are treated, where that is another than before.
+    fn change_policy(&mut self, service: &Service) -> Result<(), DatapathError> {
+        let Some(running) = self.programmed.services.get_mut(&service.address) else { return Ok(()) };
+        let record = ServiceRecord {
+            on_no_backend: service.on_no_backend,
+            hash: service.hash,
+            ..running.record.clone()
+        };
+        if running.record == record {
+            return Ok(());
+        }
+        self.datapath.write_policy(running.id, &record)?;
+        running.record = record;
+        Ok(())
+    }
+
     fn publish_and_bind(&mut self, publication: Publication) -> Result<(), DatapathError> {
         let new = publication.new_services();
         let Publication { tables, subjects, leaving } = publication;
@@ -202,6 +218,7 @@ impl<D: Datapath> Engine<D> {
     }
 
     fn bind(&mut self, address: ServiceAddress) -> Result<(), DatapathError> {
+        self.make_room_for_range(address)?;
         let Some(service) = self.programmed.unfinished.get(&address) else { return Ok(()) };
         self.datapath.bind(address, service.id)?;
         let Some(service) = self.programmed.unfinished.remove(&address) else { return Ok(()) };

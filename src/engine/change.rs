@@ -9,7 +9,7 @@ use super::{
     programmed::ProgrammedService,
 };
 use crate::{
-    datapath::{BackendRecord, Datapath, DatapathError, Link, Membership, ServiceRecord},
+    datapath::{BackendRecord, Datapath, DatapathError, Link, Membership},
     model::{BackendState, Service, ServiceAddress, backend_records},
 };
 
@@ -63,18 +63,6 @@ impl<D: Datapath> Engine<D> {
             self.datapath.write_link(index, link)?;
             record.link = link;
         }
-        Ok(())
-    }
-
-    /// Changes what may change of a service's record while packets use it.
-    pub(super) fn change_settings(&mut self, service: &Service) -> Result<(), DatapathError> {
-        let Some(running) = self.programmed.services.get_mut(&service.address) else { return Ok(()) };
-        if running.record.on_no_backend == service.on_no_backend {
-            return Ok(());
-        }
-        let record = ServiceRecord { on_no_backend: service.on_no_backend, ..running.record.clone() };
-        self.datapath.write_service_settings(running.id, &record)?;
-        running.record = record;
         Ok(())
     }
 

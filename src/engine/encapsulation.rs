@@ -41,8 +41,8 @@ mod tests {
     use crate::{
         datapath::{Memory, Step},
         model::{
-            Backend, BackendAddress, Encapsulation, HealthCheck, Mode, NextHop, OnNoBackend, Protocol, Route,
-            Service, ServiceAddress, SourcePrefix, VlanTags,
+            Backend, BackendAddress, Encapsulation, HealthCheck, Mode, NextHop, Protocol, Route, Service,
+            ServiceAddress, SourcePrefix, VlanTags,
         },
     };
 
@@ -55,11 +55,12 @@ mod tests {
             name: "web".parse().unwrap(),
             address: ServiceAddress {
                 address: "203.0.113.10".parse().unwrap(),
-                port: 80,
+                ports: 80.into(),
                 protocol: Protocol::Tcp,
             },
             mode,
-            on_no_backend: OnNoBackend::Drop,
+            on_no_backend: crate::model::OnNoBackend::Drop,
+            hash: crate::model::HashMode::FiveTuple,
             max_backends: 1,
             health: HealthCheck::none(),
             backends: vec![Backend { address: backend, weight: 1 }],

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     datapath::{Datapath, DatapathError, ServiceRecord},
     maglev,
-    model::{Mode, Service, ServiceAddress, backend_records},
+    model::{Service, ServiceAddress, backend_records},
 };
 
 impl<D: Datapath> Engine<D> {
@@ -55,6 +55,7 @@ impl<D: Datapath> Engine<D> {
         if let Some(begun) = self.programmed.unfinished.get_mut(&service.address) {
             if begun.record.slots == slots && begun.record.range.limit == needed {
                 begun.record.mode = service.mode;
+                begun.record.hash = service.hash;
                 self.programmed.nat_sources_unchecked = true;
                 return Ok(Ok(()));
             }
@@ -80,6 +81,7 @@ impl<D: Datapath> Engine<D> {
             address: service.address,
             mode: service.mode,
             on_no_backend: service.on_no_backend,
+            hash: service.hash,
             slots,
             range,
         };
@@ -98,7 +100,7 @@ impl<D: Datapath> Engine<D> {
     ) -> Result<(), DatapathError> {
         let running = running.iter().filter_map(|service| self.programmed.services.get(&service.address));
         let new = new.iter().filter_map(|address| self.programmed.unfinished.get(address));
-        let nat = running.chain(new).filter(|service| service.record.mode == Mode::Nat);
+        let nat = running.chain(new).filter(|service| service.record.mode.translates());
         for (address, protocol) in nat.flat_map(ProgrammedService::nat_sources) {
             if !self.programmed.nat_sources.contains(&(address, protocol)) {
                 self.datapath.set_nat_source(address, protocol, true)?;

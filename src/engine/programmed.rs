@@ -8,7 +8,7 @@ use crate::{
         Adopted, AdoptedService, BackendRecord, FlowOwner, Membership, RecordRange, ServiceRecord, Slot,
     },
     maglev::Candidate,
-    model::{BackendAddress, BackendState, Egress, Mode, Protocol, ServiceAddress},
+    model::{BackendAddress, BackendState, Egress, Protocol, ServiceAddress},
 };
 
 /// A service as the datapath holds it.
@@ -47,7 +47,7 @@ impl ProgrammedService {
     /// Addresses whose packets may be replies to translate.
     pub(super) fn nat_sources(&self) -> impl Iterator<Item = (BackendAddress, Protocol)> + '_ {
         let members = self.backends.values().filter(|record| is_member(record));
-        members.filter(|_| self.record.mode == Mode::Nat).map(|record| (record.address, record.protocol))
+        members.filter(|_| self.record.mode.translates()).map(|record| (record.address, record.protocol))
     }
 }
 

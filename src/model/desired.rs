@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Encapsulation, HealthCheck, ServiceName};
+use super::{Encapsulation, HashMode, HealthCheck, PortRange, ServiceName};
 
 /// Everything a node is asked to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,6 +154,34 @@ impl Mode {
     }
 }
 
+/// What clients connect to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceAddress {
+    /// Address of the service.
+    pub address: IpAddr,
+    /// Port or ports of the service.
+    pub ports: PortRange,
+    /// Transport protocol.
+    pub protocol: Protocol,
+}
+
+impl ServiceAddress {
+    /// What clients connect to with a single port.
+    pub const fn new(address: IpAddr, port: u16, protocol: Protocol) -> Self {
+        Self { address, ports: PortRange::single(port), protocol }
+    }
+}
+
+/// Where a backend listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BackendAddress {
+    /// Address of the backend host.
+    pub address: IpAddr,
+    /// Port on the backend; in modes that do not rewrite it, equal to the service's. 0 where the service has a range of
+    /// ports: packets keep the port that the client chose.
+    pub port: u16,
+}
+
 /// What becomes of packets while their service has no usable backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -181,26 +209,6 @@ impl OnNoBackend {
     }
 }
 
-/// What clients connect to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServiceAddress {
-    /// Address of the service.
-    pub address: IpAddr,
-    /// Port of the service.
-    pub port: u16,
-    /// Transport protocol.
-    pub protocol: Protocol,
-}
-
-/// Where a backend listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BackendAddress {
-    /// Address of the backend host.
-    pub address: IpAddr,
-    /// Port on the backend; in modes that do not rewrite it, equal to the service's.
-    pub port: u16,
-}
-
 /// A service and its backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
@@ -212,6 +220,8 @@ pub struct Service {
     pub mode: Mode,
     /// What becomes of packets while no backend is usable.
     pub on_no_backend: OnNoBackend,
+    /// What of a packet decides which backend it gets.
+    pub hash: HashMode,
     /// How many backends the table is sized for; see [`crate::maglev::table_size`].
     pub max_backends: u16,
     /// How backends are probed.
@@ -262,12 +272,19 @@ impl fmt::Display for AttachMode {
 
 impl fmt::Display for ServiceAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", SocketAddr::new(self.address, self.port), self.protocol)
+        match self.address {
+            IpAddr::V4(address) => write!(f, "{address}")?,
+            IpAddr::V6(address) => write!(f, "[{address}]")?,
+        }
+        write!(f, ":{}/{}", self.ports, self.protocol)
     }
 }
 
 impl fmt::Display for BackendAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        SocketAddr::new(self.address, self.port).fmt(f)
+        match self.port {
+            0 => self.address.fmt(f),
+            port => SocketAddr::new(self.address, port).fmt(f),
+        }
     }
 }

@@ -5,9 +5,11 @@
 
 mod desired;
 mod encapsulation;
+mod hash;
 mod health;
 mod names;
 mod nexthop;
+mod ports;
 pub mod status;
 
 pub use desired::{
@@ -15,6 +17,8 @@ pub use desired::{
     OnNoBackend, Protocol, Service, ServiceAddress, backend_records,
 };
 pub use encapsulation::{Encapsulation, GUE_PORT, SourcePrefix};
+pub use hash::HashMode;
 pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, Streak, Verdict};
 pub use names::{InvalidName, ServiceName};
 pub use nexthop::{Egress, NextHop, Route, VlanTags};
+pub use ports::{PortRange, RANGES_PER_ADDRESS};

@@ -7,6 +7,7 @@ mod meaning;
 mod node;
 mod reporting;
 mod services;
+mod shapes;
 
 use tidegate::{
     config::{Problem, parse},

@@ -96,9 +96,15 @@ impl Bench {
 
     fn program(&mut self, id: u16, case: &Case) {
         let range = RecordRange { base: u32::from(id) * 4, limit: 3 };
-        let address = ServiceAddress { address: service(case), port: case.port, protocol: Protocol::Udp };
-        let record =
-            ServiceRecord { address, mode: case.mode, on_no_backend: OnNoBackend::Drop, slots: SLOTS, range };
+        let address = ServiceAddress::new(service(case), case.port, Protocol::Udp);
+        let record = ServiceRecord {
+            address,
+            mode: case.mode,
+            on_no_backend: OnNoBackend::Drop,
+            hash: tidegate::model::HashMode::FiveTuple,
+            slots: SLOTS,
+            range,
+        };
         let record_of_backend = self.record(case);
         self.kernel.write_backend(range.record(1).unwrap(), Some(&record_of_backend)).unwrap();
         self.kernel.write_service(id, &record).unwrap();

@@ -12,7 +12,7 @@ use tidegate::{
         BackendRecord, DEFAULT_PINS, Datapath, Kernel, Link, LinkFlags, Membership, Options, Pins,
         RecordRange, ServiceRecord, Slot,
     },
-    model::{BackendAddress, BackendState, Capacity, Mode, OnNoBackend, Protocol, ServiceAddress},
+    model::{BackendAddress, BackendState, Capacity, HashMode, Mode, OnNoBackend, Protocol, ServiceAddress},
 };
 
 use crate::harness::{
@@ -58,7 +58,7 @@ impl Bench {
         let mut kernel = Kernel::open(&options).unwrap();
         let address = ServiceAddress {
             address: service_address().ip(),
-            port: service_address().port(),
+            ports: service_address().port().into(),
             protocol: Protocol::Tcp,
         };
         let range = RecordRange { base: 1, limit: 8 };
@@ -66,6 +66,7 @@ impl Bench {
             address,
             mode: Mode::Dsr,
             on_no_backend: OnNoBackend::Drop,
+            hash: HashMode::FiveTuple,
             slots: SLOTS as u32,
             range,
         };

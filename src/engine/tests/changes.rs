@@ -166,7 +166,7 @@ fn what_becomes_of_packets_without_a_backend_is_changed_by_one_store() {
     let mut world = World::new();
     world.desire_and_apply(&[service(1, &[1])]);
     let rejecting = [Service { on_no_backend: OnNoBackend::Reject, ..service(1, &[1]) }];
-    assert_eq!(world.desire_and_apply(&rejecting).1, [Step::ServiceSettings(1)]);
+    assert_eq!(world.desire_and_apply(&rejecting).1, [Step::WritePolicy(1)]);
     assert_eq!(world.desire_and_apply(&rejecting).1, []);
     world.assert_as_new();
 }

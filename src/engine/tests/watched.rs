@@ -52,12 +52,12 @@ impl Datapath for Watched {
         self.run(Operation::WriteService(id, record), |memory| memory.write_service(id, record))
     }
 
-    fn move_service(&mut self, id: u16, range: RecordRange) -> Result<(), DatapathError> {
-        self.run(Operation::MoveService(id, range), |memory| memory.move_service(id, range))
+    fn write_policy(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError> {
+        self.run(Operation::Other, |memory| memory.write_policy(id, record))
     }
 
-    fn write_service_settings(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError> {
-        self.run(Operation::Other, |memory| memory.write_service_settings(id, record))
+    fn move_service(&mut self, id: u16, range: RecordRange) -> Result<(), DatapathError> {
+        self.run(Operation::MoveService(id, range), |memory| memory.move_service(id, range))
     }
 
     fn clear_service(&mut self, id: u16) -> Result<(), DatapathError> {

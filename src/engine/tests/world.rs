@@ -11,8 +11,8 @@ use crate::{
     engine::{Applied, Engine, EngineError},
     health::{Report, Target},
     model::{
-        Backend, BackendAddress, BackendState, HealthCheck, InitialState, Mode, NextHop, OnNoBackend,
-        Protocol, Route, Service, ServiceAddress, ServiceName, Verdict, VlanTags,
+        Backend, BackendAddress, BackendState, HashMode, HealthCheck, InitialState, Mode, NextHop,
+        OnNoBackend, Protocol, Route, Service, ServiceAddress, ServiceName, Verdict, VlanTags,
     },
 };
 
@@ -21,7 +21,7 @@ pub const DOWN: BackendState = BackendState::Down;
 
 /// The address of service `number`.
 pub fn vip(number: u8) -> ServiceAddress {
-    ServiceAddress { address: IpAddr::from([192, 0, 2, number]), port: 80, protocol: Protocol::Tcp }
+    ServiceAddress::new(IpAddr::from([192, 0, 2, number]), 80, Protocol::Tcp)
 }
 
 /// The address of backend `number`.
@@ -40,6 +40,7 @@ pub fn service(number: u8, backends: &[u8]) -> Service {
         address: vip(number),
         mode: Mode::Ipip,
         on_no_backend: OnNoBackend::Drop,
+        hash: HashMode::FiveTuple,
         max_backends: 2,
         health: HealthCheck::none(),
         backends: backends.iter().map(|&number| Backend { address: backend(number), weight: 1 }).collect(),

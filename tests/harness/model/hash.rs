@@ -28,7 +28,7 @@ pub fn five_tuple(source: SocketAddr, destination: SocketAddr, protocol: u8) -> 
         _ => panic!("{source} and {destination} are of different families"),
     };
     let ports =
-        word_of_port(source.port()) << 32 | word_of_port(destination.port()) << 16 | u64::from(protocol);
+        u64::from(protocol) << 32 | word_of_port(destination.port()) << 16 | word_of_port(source.port());
     round(mixed, ports, MULTIPLIER_B).wrapping_mul(MULTIPLIER_A)
 }
 
