@@ -47,6 +47,10 @@ enum ledger_reason {
 	DROP_INTERNAL = 42,	       /* a map or helper failed in a way that should be impossible */
 	DROP_INNER_MALFORMED = 43,     /* tunnelled, but what is inside is not a sound IP packet */
 	DROP_INNER_NOT_LOCAL = 44,     /* tunnelled to this host, but the inner destination is not its own */
+	DROP_BLOCKED = 60,	       /* for a service, but the node's lists of source prefixes refuse its source */
+	DROP_SOURCE_REFUSED = 61,      /* for a service that does not serve its source */
+	DROP_RATE_LIMIT = 62,	       /* above a limit of the service */
+	DROP_BOGON = 63,	       /* for a service, but from where no packet can come, or with flags that no packet has */
 
 	LEDGER_REASONS = 64,
 };

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::{
     address::{Use, endpoint},
+    admission,
     backends::backends,
     field::{Field, Fields},
     health::health,
@@ -11,7 +12,9 @@ use super::{
 };
 use crate::model::{Backend, HealthCheck, Mode, Protocol, Service, ServiceAddress, ServiceName};
 
-const KEYS: [&str; 8] = ["name", "address", "port", "protocol", "mode", "table", "health", "backends"];
+const KEYS: [&str; 10] = [
+    "name", "address", "port", "protocol", "mode", "table", "sources", "limits", "health", "backends",
+];
 const PROTOCOLS: [(&str, Protocol); 2] = [("tcp", Protocol::Tcp), ("udp", Protocol::Udp)];
 const MODES: [(&str, Mode); 5] = {
     let [nat, dsr, ipip, gre, gue] = Mode::ALL;
@@ -55,6 +58,7 @@ fn service(field: &Field<'_>, base: &HealthCheck, seen: &mut Seen) -> Option<Ser
         Some(field) => health(&field, base),
         None => Some(base.clone()),
     };
+    let admission = admission::service(&fields, address.zip(mode));
     let front = address.zip(mode).map(|(address, mode)| Front { address, mode });
     let port = address.map(|address| address.port);
     let backends = match fields.get("backends") {
@@ -68,6 +72,7 @@ fn service(field: &Field<'_>, base: &HealthCheck, seen: &mut Seen) -> Option<Ser
         mode: mode?,
         max_backends: max_backends?,
         health: health?,
+        admission: admission?,
         backends: backends?,
     })
 }

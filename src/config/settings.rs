@@ -3,15 +3,16 @@
 use std::{ops::RangeInclusive, path::PathBuf};
 
 use super::{
+    admission,
     field::{Field, Fields},
     health::health,
     interfaces::interfaces,
     problem::quoted,
     services::services,
 };
-use crate::model::{ApiSocket, Capacity, Desired, HealthCheck, Service, backend_records};
+use crate::model::{ApiSocket, Capacity, Desired, HealthCheck, NodeAdmission, Service, backend_records};
 
-const KEYS: [&str; 5] = ["interfaces", "api", "capacity", "defaults", "services"];
+const KEYS: [&str; 6] = ["interfaces", "api", "capacity", "admission", "defaults", "services"];
 
 const SERVICES: RangeInclusive<u32> = 1..=65_535;
 /// 1 GiB of records at most.
@@ -34,6 +35,10 @@ pub fn desired(file: &Field<'_>) -> Option<Desired> {
         Some(field) => capacity(&field),
         None => Some(Capacity::default()),
     };
+    let admission = match fields.get("admission") {
+        Some(field) => admission::node(&field),
+        None => Some(NodeAdmission::default()),
+    };
     // Services are read even where the defaults are wrong, so that their own problems are told in the same round.
     let default_health = default_health(&fields);
     let base = default_health.clone().unwrap_or_default();
@@ -44,7 +49,7 @@ pub fn desired(file: &Field<'_>) -> Option<Desired> {
     let (capacity, services) = (capacity?, services?);
     check_capacity(&fields, &capacity, &services);
     default_health?;
-    Some(Desired { interfaces: interfaces?, api: api?, capacity, services })
+    Some(Desired { interfaces: interfaces?, api: api?, capacity, admission: admission?, services })
 }
 
 fn default_health(file: &Fields<'_>) -> Option<HealthCheck> {

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{HealthCheck, ServiceName};
+use super::{HealthCheck, NodeAdmission, ServiceAdmission, ServiceName};
 
 /// Everything a node is asked to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Desired {
     pub api: ApiSocket,
     /// Sizes of the kernel's maps.
     pub capacity: Capacity,
+    /// Who may use services.
+    pub admission: NodeAdmission,
     /// Services in the order of the file; names and addresses unique.
     pub services: Vec<Service>,
 }
@@ -185,6 +187,8 @@ pub struct Service {
     pub max_backends: u16,
     /// How backends are probed.
     pub health: HealthCheck,
+    /// Who may use it, and how much.
+    pub admission: ServiceAdmission,
     /// Backends, addresses unique within the service. May be empty.
     pub backends: Vec<Backend>,
 }

@@ -3,12 +3,15 @@
 //! Everything else depends on this module; it depends on nothing but the standard library and serde.
 //! *Desired* state ([`Desired`]) is what the operator asked for; *observed* state ([`status`]) is what runs.
 
+mod admission;
 mod desired;
 mod health;
 mod names;
 mod nexthop;
+mod prefix;
 pub mod status;
 
+pub use admission::{Limits, NodeAdmission, Rate, ServiceAdmission, Sources};
 pub use desired::{
     ApiSocket, AttachMode, Backend, BackendAddress, Capacity, DEFAULT_SOCKET, Desired, Interface, Mode,
     Protocol, Service, ServiceAddress, backend_records,
@@ -16,3 +19,4 @@ pub use desired::{
 pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, Streak, Verdict};
 pub use names::{InvalidName, ServiceName};
 pub use nexthop::{NextHop, Route};
+pub use prefix::{InvalidPrefix, Prefix};
