@@ -31,8 +31,8 @@ static __always_inline __u32 handle_request(struct xdp_md *ctx, struct packet *p
 {
 	struct service *service = bpf_map_lookup_elem(&services, &service_id);
 	struct choice choice = {};
+	__u64 hash, table_hash;
 	__u32 reason;
-	__u64 hash;
 
 	if (!service)
 		return DROP_INTERNAL;
@@ -42,8 +42,9 @@ static __always_inline __u32 handle_request(struct xdp_md *ctx, struct packet *p
 	if (reason)
 		return reason;
 	hash = hash_five_tuple(packet);
-	reason = service->mode == MODE_NAT ? choose_tracked(service_id, service, hash, packet, &choice)
-					   : choose_by_table(service_id, service, hash, &choice);
+	table_hash = hash_for_table(packet, service, hash);
+	reason = service->mode == MODE_NAT ? choose_tracked(service_id, service, table_hash, packet, &choice)
+					   : choose_by_table(service_id, service, table_hash, &choice);
 	if (reason)
 		return reason;
 	reason = forward_to_backend(ctx, packet, service, &choice, hash);

@@ -4,9 +4,11 @@
 
 mod cli;
 mod config;
+mod encap;
 mod end_to_end;
 #[allow(dead_code, unused_imports, reason = "a toolbox: no single test needs all of it")]
 mod harness;
 mod packet_path;
+mod shape;
 mod torn_tables;
 mod verifier;

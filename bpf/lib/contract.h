@@ -10,11 +10,13 @@ struct contract {
 	enum layout layout;
 	enum address_family address_family;
 	enum forward_mode forward_mode;
+	enum hash_mode hash_mode;
 	enum backend_state backend_state;
 	enum backend_flags backend_flags;
 	enum flow_kind flow_kind;
 	enum flow_time flow_time;
 	enum table_shape table_shape;
+	enum node_flags node_flags;
 	enum ledger_reason ledger_reason;
 	enum ledger_class ledger_class;
 	enum ledger_hook ledger_hook;

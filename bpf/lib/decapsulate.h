@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The backend's side of a tunnel: takes the outer headers off packets in IP-in-IP, GRE or GUE that are addressed to this host,
- * both outside and inside, and passes them up. What is not tunnelled is passed untouched.
+ * both outside and inside, and passes them up. What is not tunnelled is passed untouched, and so is what the kernel will refuse
+ * for its outer headers: their lengths, or their checksums. VLAN tags stay.
  */
 #ifndef TIDEGATE_DECAPSULATE_H
 #define TIDEGATE_DECAPSULATE_H
@@ -29,6 +30,9 @@ struct {
 	__type(value, struct ledger);
 } decap_ledger SEC(".maps");
 
+/* Bytes that are added to a checksum at once. */
+#define SUM_CHUNK 128
+
 /* An IP header as far as decapsulation needs it. */
 struct tunnel_header {
 	struct endpoint_v6 destination;
@@ -37,6 +41,7 @@ struct tunnel_header {
 	__u8 family;
 	__u8 protocol;
 	__u8 fragment;
+	__u8 ecn;
 };
 
 /* Reads the IP header at `l3`, whose family the version nibble must confirm. Returns 0, or -1 where it is malformed. */
@@ -54,6 +59,7 @@ static __always_inline int tunnel_read(void *l3, void *data_end, __u8 family, st
 		header->header_length = ip->ihl * 4;
 		header->length = bpf_ntohs(ip->tot_len);
 		header->protocol = ip->protocol;
+		header->ecn = ip->tos & ECN_MASK;
 		header->fragment = !!(ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS | IP_OFFSET_MASK));
 	} else {
 		struct ipv6hdr *ip = l3;
@@ -64,8 +70,121 @@ static __always_inline int tunnel_read(void *l3, void *data_end, __u8 family, st
 		header->header_length = sizeof(*ip);
 		header->length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 		header->protocol = ip->nexthdr;
+		header->ecn = ip->flow_lbl[0] >> 4 & ECN_MASK;
 	}
 	return header->length >= header->header_length ? 0 : -1;
+}
+
+/* A sum of bytes of the frame that is being made. */
+struct frame_sum {
+	struct xdp_md *ctx;
+	__u32 offset; /* of the bytes that are still to be added */
+	__u32 length; /* how many those are */
+	__u32 sum;
+	__u32 failed;
+};
+
+/* Adds the next bytes, up to SUM_CHUNK of them. Returns 1 where none are left, or they are not in the frame. */
+static int add_chunk(__u32 index, void *context)
+{
+	struct frame_sum *state = context;
+	__be32 chunk[SUM_CHUNK / 4] = {};
+	__u32 size = state->length < SUM_CHUNK ? state->length : SUM_CHUNK;
+	__s64 sum;
+
+	(void)index;
+	if (!size)
+		return 1;
+	if (size > SUM_CHUNK || bpf_xdp_load_bytes(state->ctx, state->offset, chunk, size))
+		goto failed;
+	sum = bpf_csum_diff(0, 0, chunk, sizeof(chunk), state->sum);
+	if (sum < 0)
+		goto failed;
+	state->sum = sum;
+	state->offset += size;
+	state->length -= size;
+	return 0;
+failed:
+	state->failed = 1;
+	return 1;
+}
+
+/* True where `length` bytes from `offset` on, and `seed`, do not add up to all ones, or are not in the frame. */
+static __always_inline int sum_wrong(struct xdp_md *ctx, __u32 offset, __u32 length, __u32 seed)
+{
+	struct frame_sum state = {.ctx = ctx, .offset = offset, .length = length, .sum = seed};
+
+	bpf_loop(0x10000 / SUM_CHUNK, add_chunk, &state, 0);
+	return state.failed || checksum_fold(state.sum) != 0xffff;
+}
+
+/*
+ * True where the header checksum of the outer IPv4 packet is wrong, or the checksum of the UDP datagram in it (or in an IPv6
+ * packet) that begins at `udp_offset`, unless that is 0. Once the outer headers are off, nobody else looks at these.
+ */
+__noinline int outer_sums_wrong(struct xdp_md *ctx, __u32 l3_offset, __u32 udp_offset, __u32 is_ipv6)
+{
+	__be32 addresses[8] = {};
+	struct udphdr udp;
+	struct iphdr ip;
+	__s64 sum;
+
+	if (!is_ipv6) {
+		if (bpf_xdp_load_bytes(ctx, l3_offset, &ip, sizeof(ip)) || sum_wrong(ctx, l3_offset, ip.ihl * 4, 0))
+			return 1;
+		addresses[0] = ip.saddr;
+		addresses[1] = ip.daddr;
+	} else if (bpf_xdp_load_bytes(ctx, l3_offset + 8, addresses, sizeof(addresses))) {
+		return 1;
+	}
+	if (!udp_offset)
+		return 0;
+	if (bpf_xdp_load_bytes(ctx, udp_offset, &udp, sizeof(udp)))
+		return 1;
+	/* None: right over IPv4 (RFC 768), and allowed to tunnels over IPv6 (RFC 6935). */
+	if (!udp.check)
+		return 0;
+	/* The pseudo-header first. */
+	sum = bpf_csum_diff(0, 0, addresses, sizeof(addresses), (__u32)udp.len + bpf_htons(IPPROTO_UDP));
+	return sum < 0 || sum_wrong(ctx, udp_offset, bpf_ntohs(udp.len), sum);
+}
+
+/*
+ * The congestion marks of the inner header after decapsulation, by those of both (RFC 6040, section 4.2); -1 where the packet
+ * must be dropped, as its transport would not understand that it met congestion.
+ */
+static __always_inline int decapsulated_ecn(__u8 outer, __u8 inner)
+{
+	if (inner == ECN_NOT_CAPABLE)
+		return outer == ECN_CONGESTION ? -1 : inner;
+	if (outer == ECN_CONGESTION || (outer == ECN_CAPABLE_1 && inner == ECN_CAPABLE_0))
+		return outer;
+	return inner;
+}
+
+/* Writes the marks into the IP header at `offset`. Returns 0, or -1 where it is not in the frame. */
+static __always_inline int set_ecn(struct xdp_md *ctx, __u32 offset, __u8 family, __u8 ecn)
+{
+	void *l3 = (void *)(long)ctx->data + (offset & OFFSET_MASK);
+	void *data_end = (void *)(long)ctx->data_end;
+
+	if (family == FAMILY_IPV4) {
+		struct iphdr *ip = l3;
+		__u8 tos;
+
+		if ((void *)(ip + 1) > data_end)
+			return -1;
+		tos = (ip->tos & ~ECN_MASK) | ecn;
+		ip->check = checksum_replace(ip->check, bpf_htons(ip->tos), bpf_htons(tos));
+		ip->tos = tos;
+	} else {
+		struct ipv6hdr *ip = l3;
+
+		if ((void *)(ip + 1) > data_end)
+			return -1;
+		ip->flow_lbl[0] = (ip->flow_lbl[0] & ~(ECN_MASK << 4)) | ecn << 4;
+	}
+	return 0;
 }
 
 static __always_inline int is_local(const struct tunnel_header *header)
@@ -154,9 +273,9 @@ static __always_inline __u32 decapsulate(struct xdp_md *ctx, __u32 *bytes)
 	void *data_end = (void *)(long)ctx->data_end;
 	struct tunnel_header outer, inner;
 	struct l2_header header = {};
-	__u32 l3_offset, offset, reason;
+	__u32 l3_offset, offset, reason, udp_offset;
 	__u8 family, inner_family = 0;
-	int lies;
+	int ecn, lies;
 
 	reason = find_outer(data, data_end, &l3_offset, &family);
 	if (reason)
@@ -169,17 +288,29 @@ static __always_inline __u32 decapsulate(struct xdp_md *ctx, __u32 *bytes)
 	if (outer.fragment)
 		return PASS_FRAGMENT;
 	offset = (l3_offset + outer.header_length) & OFFSET_MASK;
+	udp_offset = outer.protocol == IPPROTO_UDP ? offset : 0;
 	reason = step_shim(data, data_end, &outer, &offset, &inner_family);
 	if (reason)
 		return reason;
 	if (!is_local(&outer))
 		return PASS_OUTER_NOT_LOCAL;
+	if (lies)
+		return DROP_INNER_MALFORMED;
+	if (outer_sums_wrong(ctx, l3_offset, udp_offset, family == FAMILY_IPV6))
+		return PASS_OUTER_CHECKSUM;
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
 	if (tunnel_read(data + offset, data_end, inner_family, &inner))
 		return DROP_INNER_MALFORMED;
-	if (offset - l3_offset + inner.length > outer.length || lies)
+	if (offset - l3_offset + inner.length > outer.length)
 		return DROP_INNER_MALFORMED;
 	if (!is_local(&inner))
 		return DROP_INNER_NOT_LOCAL;
+	ecn = decapsulated_ecn(outer.ecn, inner.ecn);
+	if (ecn < 0)
+		return DROP_ECN_CONFLICT;
+	if (ecn != inner.ecn && set_ecn(ctx, offset, inner_family, ecn))
+		return DROP_INTERNAL;
 	if (l2_read(data, data_end, l3_offset, &header) ||
 	    reframe(ctx, offset, &header, 0, ethertype_of(inner_family)) < 0)
 		return DROP_INTERNAL;

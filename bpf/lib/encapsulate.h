@@ -24,6 +24,12 @@
 #define GUE_SOURCE_PORT_BASE 0xc000
 #define GUE_SOURCE_PORT_MASK 0x3fff
 
+/*
+ * The hash from this bit on tells flows apart in a few bits. The lowest bits do not: a client's port, in network byte order,
+ * hardly reaches them.
+ */
+#define ENTROPY_SHIFT 24
+
 struct gre_header {
 	__be16 flags_and_version;
 	__be16 protocol;
@@ -112,7 +118,8 @@ static __always_inline void outer_ipv6(struct ipv6hdr *ip, const struct packet *
 {
 	__be32 *source = ip->saddr.in6_u.u6_addr32;
 
-	*(__be32 *)ip = bpf_htonl(6U << 28 | (__u32)inner->traffic_class << 20 | ((__u32)hash & 0xfffff));
+	*(__be32 *)ip =
+		bpf_htonl(6U << 28 | (__u32)inner->traffic_class << 20 | ((__u32)(hash >> ENTROPY_SHIFT) & 0xfffff));
 	ip->payload_len = bpf_htons(packet->ip_length + shim);
 	ip->nexthdr = outer_protocol(backend->mode, packet->family);
 	ip->hop_limit = OUTER_TTL;
@@ -139,7 +146,7 @@ static __always_inline int write_shim(void *at, void *data_end, const struct pac
 
 		if ((void *)(udp + 1) > data_end)
 			return -1;
-		udp->source = bpf_htons(GUE_SOURCE_PORT_BASE | (hash & GUE_SOURCE_PORT_MASK));
+		udp->source = bpf_htons(GUE_SOURCE_PORT_BASE | (hash >> ENTROPY_SHIFT & GUE_SOURCE_PORT_MASK));
 		udp->dest = settings->gue_port;
 		udp->len = bpf_htons(packet->ip_length + sizeof(*udp));
 		udp->check = 0;

@@ -6,6 +6,17 @@
  * carry as their source and replies as their destination; a request must also match the service, a reply the backend.
  * A flow lives in one of two buckets, so that the table can be filled well without ever moving an entry.
  *
+ * There are two kinds of tracked services, and their flows are tagged differently:
+ *   fixed    one port, and one port at each backend. A client's port has one flow in it. Tag: client address and port, protocol.
+ *   keeping  a range of ports, which are kept on the way. A client's port has a flow for each of them, and none may share an
+ *            entry with another: each has its own backend, its own age and its own end. Tag: client address and port, kept
+ *            port, which requests carry as the destination's and replies as the source's.
+ * A request belongs to a service, which is of one kind, and an entry's owner names the service: so an entry with the right
+ * tag and owner is the flow's, and for IPv4, where tags are bijections within a kind, no other's. A reply may belong to
+ * either kind. Records say which: the backends of keeping services have port 0, and that is what a reply matches by in
+ * that kind, as no fixed one can. The kinds meet only where a fixed service's backend has the port that another keeps, on the same
+ * host; replies of the two would look the same, so there the conflict rule looks among the flows of both kinds.
+ *
  * There are no locks. An entry is written by two 8-byte stores, and `check` ties the first to the second: see struct flow.
  * A live entry is never displaced.
  */
@@ -46,22 +57,42 @@ static __always_inline __u16 flow_now(void)
 	return bpf_ktime_get_coarse_ns() >> TICK_SHIFT;
 }
 
-/* Prepares a search for the flow of a client. Returns 0, or -1 where the maps are not as they must be. */
-static __always_inline int flow_query_init(struct flow_query *query, const __be32 *address, __be16 port,
-					   const struct packet *packet)
+/*
+ * Prepares a search for the flow of a client; `ports` is of flow_ports() or flow_ports_keeping(). Returns 0, or -1 where the maps
+ * are not as they must be.
+ */
+static __always_inline int flow_query_ports(struct flow_query *query, const __be32 *address, __u64 ports,
+					    const struct packet *packet)
 {
 	__u32 only = 0, first, second;
 
 	query->settings = bpf_map_lookup_elem(&node, &only);
 	if (!query->settings)
 		return -1;
-	query->tag = hash_client(address, port, packet, query->settings);
+	query->tag = hash_client(address, ports, packet, query->settings);
 	query->now = flow_now();
-	first = (query->tag >> 32) & (query->settings->flow_buckets - 1);
+	first = ((query->tag ^ ports) >> 32) & (query->settings->flow_buckets - 1);
 	second = (first ^ ((__u32)query->tag | 1)) & (query->settings->flow_buckets - 1);
 	query->buckets[0] = bpf_map_lookup_elem(&flows, &first);
 	query->buckets[1] = bpf_map_lookup_elem(&flows, &second);
 	return query->buckets[0] && query->buckets[1] ? 0 : -1;
+}
+
+/* The same for the flow of a client with a service of the fixed kind. */
+static __always_inline int flow_query_init(struct flow_query *query, const __be32 *address, __be16 port,
+					   const struct packet *packet)
+{
+	return flow_query_ports(query, address, flow_ports(port, packet), packet);
+}
+
+/* The same for the flow that a request belongs to. */
+static __always_inline int flow_query_request(struct flow_query *query, const struct service *service,
+					      const struct packet *packet)
+{
+	__u64 ports = service->port ? flow_ports(packet->source_port, packet)
+				    : flow_ports_keeping(packet->source_port, packet->destination_port, packet);
+
+	return flow_query_ports(query, packet->source, ports, packet);
 }
 
 static __always_inline union flow_word flow_read(const struct flow *flow)
@@ -71,8 +102,8 @@ static __always_inline union flow_word flow_read(const struct flow *flow)
 	return word;
 }
 
-/* Ages from here on are those of packets that another CPU noted, whose clock was a little ahead. */
-#define FLOW_AGE_FUTURE 0xfff0
+/* Ticks that a packet may seem to lie in the future: another CPU noted it, whose clock was a little ahead. */
+#define FLOW_TICKS_AHEAD 16
 
 /*
  * True where the entry may be overwritten. Ticks wrap in 78 hours: the entry of a flow that died and was not overwritten
@@ -81,11 +112,11 @@ static __always_inline union flow_word flow_read(const struct flow *flow)
  */
 static __always_inline int flow_is_dead(const struct flow_query *query, union flow_word word)
 {
-	__u16 age = query->now - word.entry.tick;
+	/* Ages are counted from the future on, and without a branch, which the verifier would follow for every entry. */
+	__u16 age = query->now + FLOW_TICKS_AHEAD - word.entry.tick;
+	__u32 lifetime = query->settings->flow_lifetime[word.entry.kind & (FLOW_KINDS - 1)];
 
-	if (age >= FLOW_AGE_FUTURE)
-		age = 0;
-	return !word.entry.owner || age > query->settings->flow_lifetime[word.entry.kind & (FLOW_KINDS - 1)];
+	return !word.entry.owner || age > lifetime + FLOW_TICKS_AHEAD;
 }
 
 static __always_inline int flow_has_tag(const struct flow_query *query, const struct flow *flow, union flow_word word)
@@ -150,7 +181,7 @@ static __always_inline struct flow *flow_find_request(const struct flow_query *q
 	return 0;
 }
 
-/* True where the entry's backend has this address, port and protocol. */
+/* True where the entry's backend has this address, port and protocol; port 0: where it keeps ports. */
 static __always_inline int flow_backend_is(union flow_word word, const __be32 *address, __be16 port, __u8 protocol,
 					   __u32 *service_id)
 {
@@ -191,21 +222,63 @@ static __always_inline struct flow *flow_find_reply(const struct flow_query *que
 	return 0;
 }
 
+/* The service with a live flow of this request's client port whose replies come from the backend, of either kind; or 0. */
+static __always_inline __u32 flow_towards(struct packet *packet, const struct backend *backend, int keeping)
+{
+	/* The port that replies would come from: the packet's own where this request's service keeps it. */
+	__be16 port = backend->port ? backend->port : packet->destination_port;
+	struct flow_query query;
+	__u32 service_id = 0;
+	__u64 ports;
+
+	ports = keeping ? flow_ports_keeping(packet->source_port, port, packet)
+			: flow_ports(packet->source_port, packet);
+	if (flow_query_ports(&query, packet->source, ports, packet))
+		return 0;
+	if (!flow_find_reply(&query, backend->address, keeping ? 0 : port, packet->protocol, &service_id))
+		return 0;
+	return service_id;
+}
+
 /*
- * True where the client of this request uses the same port towards the backend of `record` through another service: replies
- * carry only the client and the backend, so the two could not be told apart. Asked for new flows only, and verified once
- * however often it is called.
+ * True where replies of this request's flow could not be told from those of another service's, were it sent to the backend of
+ * `record`. Verified once and called only for new flows.
  */
 __noinline int flow_conflicts(struct packet *packet, __u32 service_id, __u32 record)
 {
 	struct backend *backend = bpf_map_lookup_elem(&backends, &record);
-	struct flow_query query;
-	__u32 other = 0;
+	__u32 other;
 
-	if (!packet || !backend || flow_query_init(&query, packet->source, packet->source_port, packet))
+	if (!packet || !backend)
 		return 0;
-	return flow_find_reply(&query, backend->address, backend->port, packet->protocol, &other) &&
-	       other != service_id;
+	/* A packet to port 0 is of a service that keeps ports, and no fixed one has a backend with port 0. */
+	if (backend->port || packet->destination_port) {
+		other = flow_towards(packet, backend, 0);
+		if (other && other != service_id)
+			return 1;
+	}
+	if (!(node_flags() & NODE_PORT_KEEPING_SOURCES))
+		return 0;
+	other = flow_towards(packet, backend, 1);
+	return other && other != service_id;
+}
+
+/* The service, of those that keep ports, of whose live flow the packet is a reply, or 0. Notes the packet in the entry. */
+__noinline __u32 flow_of_keeping_reply(struct packet *packet)
+{
+	struct flow_query query;
+	__u32 service_id = 0;
+	struct flow *flow;
+
+	if (!packet ||
+	    flow_query_ports(&query, packet->destination,
+			     flow_ports_keeping(packet->destination_port, packet->source_port, packet), packet))
+		return 0;
+	flow = flow_find_reply(&query, packet->source, 0, packet->protocol, &service_id);
+	if (!flow)
+		return 0;
+	flow_touch(&query, flow, flow_read(flow), packet, 0);
+	return service_id;
 }
 
 /*
@@ -239,7 +312,7 @@ static __always_inline __u32 choose_tracked(__u32 service_id, const struct servi
 	struct flow *flow, *vacant = 0;
 	__u32 reason;
 
-	if (flow_query_init(&query, packet->source, packet->source_port, packet))
+	if (flow_query_request(&query, service, packet))
 		return DROP_INTERNAL;
 	flow = flow_find_request(&query, service_id, &vacant);
 	if (flow) {

@@ -3,19 +3,10 @@
 #ifndef TIDEGATE_FORWARD_H
 #define TIDEGATE_FORWARD_H
 
+#include "egress.h"
 #include "encapsulate.h"
 #include "handoff.h"
 #include "nat.h"
-
-/* Leaves the next hop to the kernel. A NAT packet is an ordinary packet to route, so it can do without a note. */
-static __always_inline __u32 hand_off(struct xdp_md *ctx, const struct choice *choice)
-{
-	__u8 mode = choice->backend->mode;
-
-	if (choice->interface && !handoff_note(ctx, choice->interface, mode == MODE_DSR ? choice : 0))
-		return FORWARD_HANDOFF;
-	return mode == MODE_NAT ? FORWARD_HANDOFF : DROP_UNRESOLVED;
-}
 
 /* Gives the frame the headers with which it leaves. Returns LEDGER_NONE or the reason to drop it. */
 static __always_inline __u32 wrap(struct xdp_md *ctx, const struct packet *packet, const struct choice *choice,
@@ -25,12 +16,28 @@ static __always_inline __u32 wrap(struct xdp_md *ctx, const struct packet *packe
 
 	if (choice->flags & BACKEND_RESOLVED)
 		l2_towards(choice, &header);
-	else if (l2_read((void *)(long)ctx->data, (void *)(long)ctx->data_end, packet->l3_offset, &header))
+	else if (l2_read_untagged((void *)(long)ctx->data, (void *)(long)ctx->data_end, &header))
 		return DROP_INTERNAL;
 	if (encapsulation_overhead(choice))
 		return encapsulate(ctx, packet, choice, &header, hash);
 	return reframe(ctx, packet->l3_offset, &header, 0, ethertype_of(packet->family)) < 0 ? DROP_INTERNAL
 											     : LEDGER_NONE;
+}
+
+/*
+ * Leaves the next hop to the kernel. The tags that the frame came with are taken off: the kernel would send them on, by
+ * whatever interface it takes. A NAT packet is an ordinary packet to route, so it can do without a note, and keeps its tags then.
+ */
+static __always_inline __u32 hand_off(struct xdp_md *ctx, const struct packet *packet, const struct choice *choice,
+				      __u64 hash)
+{
+	__u8 mode = choice->backend->mode;
+	__u32 reason;
+
+	if (!choice->interface || handoff_note(ctx, choice->interface, mode == MODE_DSR ? choice : 0))
+		return mode == MODE_NAT ? FORWARD_HANDOFF : DROP_UNRESOLVED;
+	reason = wrap(ctx, packet, choice, hash);
+	return reason ? reason : FORWARD_HANDOFF;
 }
 
 /* Sends a packet of a service to the backend chosen for it. */
@@ -48,13 +55,11 @@ static __always_inline __u32 forward_to_backend(struct xdp_md *ctx, const struct
 	}
 	if (choice->flags & BACKEND_LOCAL)
 		return FORWARD_LOCAL;
-	if (choice->flags & BACKEND_RESOLVED || encapsulation_overhead(choice)) {
-		reason = wrap(ctx, packet, choice, hash);
-		if (reason)
-			return reason;
-	}
 	if (!(choice->flags & BACKEND_RESOLVED))
-		return hand_off(ctx, choice);
+		return hand_off(ctx, packet, choice, hash);
+	reason = wrap(ctx, packet, choice, hash);
+	if (reason)
+		return reason;
 	if (choice->interface == ctx->ingress_ifindex)
 		return FORWARD_TX;
 	bpf_redirect(choice->interface, 0);
@@ -67,15 +72,12 @@ static __always_inline __u32 forward_to_client(struct xdp_md *ctx, const struct 
 {
 	struct bpf_fib_lookup fib = {
 		.l4_protocol = packet->protocol,
-		.sport = service->port,
+		.sport = reply_port(packet, service),
 		.dport = packet->destination_port,
 		.tot_len = packet->ip_length,
 		.ifindex = ctx->ingress_ifindex,
 	};
-	struct ethhdr *eth = (void *)(long)ctx->data;
 
-	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
-		return DROP_INTERNAL;
 	if (packet->family == FAMILY_IPV4) {
 		fib.family = AF_INET;
 		fib.ipv4_src = service->address[0];
@@ -87,14 +89,9 @@ static __always_inline __u32 forward_to_client(struct xdp_md *ctx, const struct 
 	}
 	switch (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
-		__builtin_memcpy(eth->h_dest, fib.dmac, ETH_ALEN);
-		__builtin_memcpy(eth->h_source, fib.smac, ETH_ALEN);
-		if (fib.ifindex == ctx->ingress_ifindex)
-			return FORWARD_REPLY_TX;
-		bpf_redirect(fib.ifindex, 0);
-		return FORWARD_REPLY_REDIRECT;
+		return send_reply(ctx, packet, fib.ifindex, fib.dmac, fib.smac);
 	case BPF_FIB_LKUP_RET_NO_NEIGH:
-		return handoff_note(ctx, fib.ifindex, 0) ? DROP_UNRESOLVED : FORWARD_REPLY_HANDOFF;
+		return leave_reply(ctx, packet, fib.ifindex);
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
 		return DROP_TOO_BIG;
 	case BPF_FIB_LKUP_RET_FWD_DISABLED:

@@ -43,6 +43,18 @@ static __always_inline int l2_read(void *data, void *data_end, __u32 l3_offset, 
 	return 0;
 }
 
+/* The header that the frame came with, without its tags. Returns 0, or -1 where it is not there. */
+static __always_inline int l2_read_untagged(void *data, void *data_end, struct l2_header *header)
+{
+	struct ethhdr *eth = data;
+
+	header->tag_count = 0;
+	if ((void *)(eth + 1) > data_end)
+		return -1;
+	header->ethernet = *eth;
+	return 0;
+}
+
 /* The header for the way to a backend whose next hop is known. */
 static __always_inline void l2_towards(const struct choice *choice, struct l2_header *header)
 {

@@ -27,6 +27,23 @@ struct {
 	__type(value, __u32);
 } services_v6 SEC(".maps");
 
+/* Which services have ranges of ports at this address and protocol? Asked only where the maps above know nothing. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct endpoint_v4);
+	__type(value, struct port_ranges);
+} ranges_v4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct endpoint_v6);
+	__type(value, struct port_ranges);
+} ranges_v6 SEC(".maps");
+
 /* What is service n? */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -68,7 +85,10 @@ struct {
 	__array(values, struct table);
 } tables SEC(".maps");
 
-/* Is this the address and port of a backend whose replies are translated? Value: how many services say so. */
+/*
+ * Is this the address and port of a backend whose replies are translated? Port 0: of one that keeps the ports of its packets, so
+ * that any may be a reply's. Value: 1.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -93,6 +113,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct flow_bucket);
 } flows SEC(".maps");
+
+/* How do frames leave for interface n? Absent: by itself, untagged. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct egress);
+} egress SEC(".maps");
 
 /* What is looked at before a packet may use service n? Element 0: what is looked at for every service. */
 struct {

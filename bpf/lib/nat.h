@@ -81,9 +81,10 @@ static __always_inline __u32 translate(struct xdp_md *ctx, const struct packet *
 static __always_inline __u32 nat_request(struct xdp_md *ctx, const struct packet *packet, const struct service *service,
 					 const struct backend *backend)
 {
+	/* A port that is kept is in neither of the endpoint sums. */
 	struct translation translation = {
 		.address = backend->address,
-		.port = backend->port,
+		.port = backend->port ? backend->port : packet->destination_port,
 		.old_address_sum = checksum_without(service->endpoint_sum, service->port),
 		.new_address_sum = checksum_without(backend->endpoint_sum, backend->port),
 		.old_endpoint_sum = service->endpoint_sum,
@@ -105,16 +106,23 @@ static __always_inline __u16 sum_address(const __be32 *address, const struct pac
 	return checksum_fold(sum);
 }
 
+/* The port that a reply is given as its source: the service's, or where that keeps ports the one it has. */
+static __always_inline __be16 reply_port(const struct packet *packet, const struct service *service)
+{
+	return service->port ? service->port : packet->source_port;
+}
+
 /* Gives a reply the service as its source. */
 static __always_inline __u32 nat_reply(struct xdp_md *ctx, const struct packet *packet, const struct service *service)
 {
 	__u16 address_sum = sum_address(packet->source, packet);
+	__be16 replaced_port = service->port ? packet->source_port : 0;
 	struct translation translation = {
 		.address = service->address,
-		.port = service->port,
+		.port = reply_port(packet, service),
 		.old_address_sum = address_sum,
 		.new_address_sum = checksum_without(service->endpoint_sum, service->port),
-		.old_endpoint_sum = checksum_fold(address_sum + packet->source_port),
+		.old_endpoint_sum = checksum_fold(address_sum + replaced_port),
 		.new_endpoint_sum = service->endpoint_sum,
 		.source = 1,
 	};
@@ -122,11 +130,8 @@ static __always_inline __u32 nat_reply(struct xdp_md *ctx, const struct packet *
 	return translate(ctx, packet, &translation);
 }
 
-/*
- * The service through which the client of this reply reached its backend, or 0 where it is no reply of a tracked flow.
- * `service_id` is set with it. Notes the packet in the flow's entry.
- */
-static __always_inline struct service *find_reply_service(const struct packet *packet, __u32 *service_id)
+/* As find_reply_service(), for services of the fixed kind. Returns 1 with `service_id` set, or 0. */
+static __always_inline int find_fixed_reply(const struct packet *packet, __u32 *service_id)
 {
 	struct flow_query query;
 	struct flow *flow;
@@ -137,7 +142,21 @@ static __always_inline struct service *find_reply_service(const struct packet *p
 	if (!flow)
 		return 0;
 	flow_touch(&query, flow, flow_read(flow), packet, 0);
-	return bpf_map_lookup_elem(&services, service_id);
+	return 1;
+}
+
+/*
+ * The service through which the client of this reply reached its backend, or 0 where it is no reply of a tracked flow.
+ * `service_id` is set with it. Notes the packet in the flow's entry. is_from_nat_backend() said where to look.
+ */
+static __always_inline struct service *find_reply_service(struct packet *packet, __u32 *service_id)
+{
+	if (packet->nat_sources & NAT_SOURCE_FIXED && find_fixed_reply(packet, service_id))
+		return bpf_map_lookup_elem(&services, service_id);
+	if (!(packet->nat_sources & NAT_SOURCE_KEEPING))
+		return 0;
+	*service_id = flow_of_keeping_reply(packet);
+	return *service_id ? bpf_map_lookup_elem(&services, service_id) : 0;
 }
 
 #endif /* TIDEGATE_NAT_H */

@@ -32,14 +32,15 @@ struct packet {
 	__u32 datagram;	    /* identification of a fragmented datagram, as it lies in the header */
 	__u16 l3_offset;    /* of the IP header, from the start of the frame */
 	__u16 l4_offset;    /* of what follows the IP headers, from the start of the frame */
-	__u32 ip_length;    /* of the IP packet, headers included, as its header says: up to 65,575 */
-	__u32 frame_length; /* bytes of the frame after the Ethernet header and its tags */
+	__u16 ip_length;    /* of the IP packet, as its header says; 65,535 for more, which no frame has */
+	__u16 frame_length; /* bytes of the frame after the Ethernet header and its tags */
 	__u16 l4_length;    /* shortest TCP or UDP packet that the L4 header admits, header included */
 	__u8 family;	    /* enum address_family; 0: not IP */
 	__u8 protocol;	    /* of what follows the IP headers */
 	__u8 tcp_flags;	    /* 0 for UDP */
 	__u8 fragment;	    /* enum fragment */
-	__u8 pad[2];
+	__u8 nat_sources;   /* enum nat_source, set by is_from_nat_backend() */
+	__u8 pad;
 };
 
 static __always_inline __u32 parse_ports(void *l4, void *data_end, struct packet *packet)
@@ -187,7 +188,7 @@ static __always_inline __u32 parse_ipv6(void *data, void *data_end, struct packe
 					struct packet *packet)
 {
 	struct ipv6hdr *ip = data + packet->l3_offset;
-	__u32 reason;
+	__u32 reason, length;
 
 	if ((void *)(ip + 1) > data_end || ip->version != 6)
 		return PASS_MALFORMED;
@@ -195,7 +196,8 @@ static __always_inline __u32 parse_ipv6(void *data, void *data_end, struct packe
 	packet->protocol = ip->nexthdr;
 	__builtin_memcpy(packet->source, &ip->saddr, sizeof(packet->source));
 	__builtin_memcpy(packet->destination, &ip->daddr, sizeof(packet->destination));
-	packet->ip_length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	packet->ip_length = length < 0xffff ? length : 0xffff;
 	packet->l4_offset = packet->l3_offset + sizeof(*ip);
 	if (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP)
 		return parse_ports(ip + 1, data_end, packet);

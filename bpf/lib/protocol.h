@@ -34,6 +34,13 @@
 #define IP6_MORE_FRAGMENTS 0x0001
 #define IP6_OFFSET_MASK	   0xfff8
 
+/* Marks of Explicit Congestion Notification (RFC 3168), the lowest two bits of the traffic class. */
+#define ECN_MASK	0x03
+#define ECN_NOT_CAPABLE 0x00
+#define ECN_CAPABLE_1	0x01
+#define ECN_CAPABLE_0	0x02
+#define ECN_CONGESTION	0x03
+
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
 #define TCP_RST 0x04

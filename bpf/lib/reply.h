@@ -5,8 +5,8 @@
 
 #include "nat.h"
 
-/* Bytes that must be linear for the headers to be read: Ethernet, the longest IPv4 header, TCP. */
-#define REPLY_HEADERS (ETH_HLEN + 60 + 20)
+/* Bytes that must be linear for the headers to be read: as far as extension headers are followed, and TCP. */
+#define REPLY_HEADERS (OFFSET_MASK + 20)
 
 /* Offset of the checksum in a TCP or UDP header. */
 static __always_inline __u32 l4_checksum_offset(const struct packet *packet)
@@ -28,7 +28,7 @@ static __always_inline __u32 translate_reply(struct __sk_buff *skb, const struct
 	__u64 mangled = packet->protocol == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
 	__u32 words = packet->family == FAMILY_IPV4 ? 1 : 4;
 	__u32 address_offset;
-	__be16 port = service->port;
+	__be16 port = reply_port(packet, service);
 	__be32 address[4];
 	__u32 i;
 
@@ -67,10 +67,14 @@ static __always_inline __u32 reply_from_stack(struct __sk_buff *skb, struct pack
 	if (reason == PASS_MALFORMED) {
 		/* Perhaps only not linear. */
 		bpf_skb_pull_data(skb, skb->len < REPLY_HEADERS ? skb->len : REPLY_HEADERS);
+		__builtin_memset(packet, 0, sizeof(*packet));
 		reason = parse_tc(skb, packet);
 	}
 	if (reason)
 		return reason;
+	/* Only the first piece has ports: translated alone, it would never be put together with the others. */
+	if (packet->fragment)
+		return PASS_FRAGMENT;
 	if (!is_from_nat_backend(packet))
 		return PASS_NO_SERVICE;
 	service = find_reply_service(packet, &service_id);

@@ -32,6 +32,7 @@ enum ledger_reason {
 	PASS_NOT_TUNNELLED = 22,    /* not IP in IP, GRE or GUE */
 	PASS_OUTER_NOT_LOCAL = 23,  /* tunnelled, to an address that is not this host's */
 	PASS_EXTENSION_HEADER = 24, /* IPv6 extension headers: too many, too deep, or with a way-point */
+	PASS_OUTER_CHECKSUM = 27,   /* tunnelled, but a checksum of the outer headers is wrong */
 
 	/* Dropped. */
 	DROP_BAD_LENGTH = 32,	       /* for a service, but its lengths exceed the frame or contradict each other */
@@ -47,6 +48,7 @@ enum ledger_reason {
 	DROP_INTERNAL = 42,	       /* a map or helper failed in a way that should be impossible */
 	DROP_INNER_MALFORMED = 43,     /* tunnelled, but what is inside is not a sound IP packet */
 	DROP_INNER_NOT_LOCAL = 44,     /* tunnelled to this host, but the inner destination is not its own */
+	DROP_ECN_CONFLICT = 45,	       /* tunnelled, met congestion, and its transport cannot be told (RFC 6040) */
 	DROP_BLOCKED = 60,	       /* for a service, but the node's lists of source prefixes refuse its source */
 	DROP_SOURCE_REFUSED = 61,      /* for a service that does not serve its source */
 	DROP_RATE_LIMIT = 62,	       /* above a limit of the service */

@@ -3,7 +3,7 @@
  * Records that C and Rust share through maps. Rust uses the types generated from this object's BTF; their sizes and
  * offsets are asserted in src/datapath/records.rs. A change of layout needs a new LAYOUT_VERSION.
  *
- * Byte order: addresses, ports and MACs as on the wire; everything else as on the machine.
+ * Byte order: addresses, ports and MACs as on the wire; everything else, ranges of ports included, as on the machine.
  * An IPv4 address stands in the first word, the other three are zero.
  */
 #ifndef TIDEGATE_RECORDS_H
@@ -28,6 +28,13 @@ enum forward_mode {
 	MODE_GUE = 5,
 };
 
+/* What of a packet decides which slot of its service's table it gets. */
+enum hash_mode {
+	HASH_FIVE_TUPLE = 0,
+	HASH_SOURCE = 1,	     /* the client's address, as far as the prefix goes */
+	HASH_SOURCE_DESTINATION = 2, /* the same and the service's address */
+};
+
 /* State of a backend within its service. */
 enum backend_state {
 	BACKEND_UNUSED = 0, /* not a member; its number may still be named by a flow */
@@ -43,7 +50,10 @@ enum backend_flags {
 	BACKEND_SERVICE_TAG = 1 << 3, /* the outer VLAN tag is one of 802.1ad, not of 802.1Q */
 };
 
-/* Keys of the service look-ups and of the NAT sources: an address, a port and a protocol. */
+/*
+ * Keys of the service look-ups and of the NAT sources: an address, a port and a protocol. Port 0 stands for the address as a
+ * whole: among the ranges always, among the NAT sources where a backend keeps the ports of its packets.
+ */
 struct endpoint_v4 {
 	__be32 address;
 	__be16 port;
@@ -58,6 +68,24 @@ struct endpoint_v6 {
 	__u8 pad;
 };
 
+enum table_shape {
+	SLOTS_PER_LINE = 16,
+	FLOWS_PER_BUCKET = 4,
+	RANGES_PER_ADDRESS = 8,
+};
+
+/* Ports of an address that lead to a service. Service 0: none. */
+struct port_range {
+	__u16 first;
+	__u16 last; /* included */
+	__u32 service;
+};
+
+/* All ranges of an address and protocol: one cache line. Narrower ones come first, so that the first that fits counts. */
+struct port_ranges {
+	struct port_range ranges[RANGES_PER_ADDRESS];
+};
+
 /*
  * A service, by its ID. Written whole before a key leads to it. Later only `backends_base` and `backends_limit`
  * change, together, by one 8-byte store.
@@ -67,13 +95,19 @@ struct service {
 	__u32 backends_base;  /* its backend n is record backends_base + n; n = 0 is never valid */
 	__u32 backends_limit; /* records it owns; n is below this */
 	__u32 slots;	      /* slots of its table, a prime; fixed for life */
-	__be16 port;
-	__u16 endpoint_sum; /* one's complement sum of address and port, for incremental checksums */
+	__be16 port;	      /* 0: a range, whose ports are kept on the way to the backends and back */
+	__u16 endpoint_sum;   /* one's complement sum of address and port, for incremental checksums */
 	__u8 protocol;
 	__u8 family; /* enum address_family */
 	__u8 mode;   /* enum forward_mode */
-	__u8 pad[5];
-	__u64 reserved[3];
+	__u8 pad;
+	__u8 hash;	  /* enum hash_mode */
+	__u8 hash_prefix; /* bits of the client's address that count; 0 for HASH_FIVE_TUPLE */
+	__u8 pad2[2];
+	__u16 first_port; /* of the range; both are `port` where there is none */
+	__u16 last_port;
+	__u32 reserved_word;
+	__u64 reserved[2];
 };
 
 /* The part of a backend that changes while packets use it: read and written as one 8-byte word. */
@@ -91,7 +125,7 @@ struct backend {
 	__be32 source[4]; /* outer source address of an encapsulation, or the prefix of it */
 	__u8 destination_mac[6];
 	__u8 source_mac[6];
-	__be16 port;
+	__be16 port;	    /* 0: the packet keeps its port */
 	__u16 endpoint_sum; /* one's complement sum of address and port */
 	__u16 outer_sum;    /* the same of an outer IPv4 header with length, TOS, id and flags zero */
 	__be16 tags[2];	    /* VLAN tags towards it, the outer one first: priority and ID; 0: none */
@@ -103,11 +137,6 @@ struct backend {
 struct slot {
 	__u16 current;	/* where new flows go */
 	__u16 previous; /* = current: settled. Other states are reserved for moved slots. */
-};
-
-enum table_shape {
-	SLOTS_PER_LINE = 16,
-	FLOWS_PER_BUCKET = 4,
 };
 
 /* An element of a table: one cache line of slots. */
@@ -141,6 +170,12 @@ struct flow_bucket {
 	struct flow flows[FLOWS_PER_BUCKET];
 };
 
+/* What a look-up need not be made for. Set before there is such a thing, cleared when there is none any more. */
+enum node_flags {
+	NODE_PORT_RANGES = 1 << 0,	    /* some service has a range of ports */
+	NODE_PORT_KEEPING_SOURCES = 1 << 1, /* and translates addresses: some NAT source has port 0 */
+};
+
 /* Settings and cursors of the node that outlive the daemon. */
 struct node_settings {
 	__u32 magic;			 /* LAYOUT_MAGIC */
@@ -152,7 +187,8 @@ struct node_settings {
 	__be32 outer_spread_v6[4]; /* bits of outer source addresses that differ by flow; the others are the prefix */
 	__be32 outer_spread_v4;
 	__be16 gue_port;
-	__u8 pad[2];
+	__u8 flags; /* enum node_flags */
+	__u8 pad;
 };
 
 /* A tick is 2^TICK_SHIFT nanoseconds of CLOCK_MONOTONIC_COARSE: about 4.3 seconds, wrapping in 78 hours. */
@@ -237,6 +273,14 @@ enum source_verdict {
 struct source_rule {
 	__u8 verdict;	/* enum source_verdict */
 	__u8 digest[7]; /* in the rule of length 0: of the whole list */
+};
+
+/* How frames leave for an interface that is not a device itself. */
+struct egress {
+	__u32 device;	  /* index of the device below; 0: only the kernel can send by the interface */
+	__be16 tags[2];	  /* VLAN tags on that device, the outer one first: priority and ID; 0: none */
+	__u8 service_tag; /* 1: the outer tag is one of 802.1ad, not of 802.1Q */
+	__u8 pad[3];
 };
 
 /* Packets sent to one backend, of one CPU. */

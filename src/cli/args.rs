@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::exit;
 use crate::{
     datapath::DEFAULT_PINS,
-    model::{AttachMode, DEFAULT_SOCKET, ServiceName},
+    model::{AttachMode, DEFAULT_SOCKET, GUE_PORT, ServiceName},
     telemetry::LogFormat,
 };
 
@@ -177,6 +177,11 @@ pub struct DecapArgs {
     /// How the program is attached
     #[arg(long, value_enum, default_value_t, conflicts_with_all = ["detach", "status"])]
     pub mode: XdpMode,
+
+    /// UDP port that GUE arrives on: `encapsulation.gue-port` of the load balancer
+    #[arg(long, value_name = "PORT", default_value_t = GUE_PORT, value_parser = clap::value_parser!(u16).range(1..),
+        conflicts_with_all = ["detach", "status"])]
+    pub gue_port: u16,
 
     #[command(flatten)]
     #[allow(missing_docs)]

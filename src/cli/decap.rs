@@ -35,7 +35,7 @@ pub(super) fn execute(args: &DecapArgs) -> Exit {
 }
 
 fn attach(args: &DecapArgs, pins: &Pins) -> Result<Exit, DatapathError> {
-    let mut decap = Decap::load(pins)?;
+    let mut decap = Decap::load_for(pins, args.gue_port)?;
     /* Addresses first: from its first packet on the program knows what is ours. */
     decap.set_addresses(&host_addresses()?)?;
     let interface = Interface { name: args.interface.clone(), mode: args.mode.into() };

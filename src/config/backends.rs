@@ -55,17 +55,25 @@ fn mismatch(backend: BackendAddress, front: Front) -> Option<(&'static str, Stri
         );
         return Some(("address", reason));
     }
-    if !mode.translates() && backend.address == service.address {
+    if service.ports.is_range() && backend.port != 0 {
+        let reason = format!(
+            "port {} is not possible: the service has the ports {}, which packets keep; leave it out",
+            backend.port, service.ports
+        );
+        return Some(("port", reason));
+    }
+    let sends_itself = !mode.translates() || service.ports.is_range();
+    if sends_itself && backend.address == service.address {
         let reason = format!(
             "{} is the service's own address; in mode {mode} name the backend by an address of its host",
             backend.address
         );
         return Some(("address", reason));
     }
-    if !mode.translates() && backend.port != service.port {
+    if !mode.translates() && backend.port != service.ports.backend_port() {
         let reason = format!(
             "port {} is not the service's; mode {mode} does not rewrite ports, so use {} or leave it out",
-            backend.port, service.port
+            backend.port, service.ports
         );
         return Some(("port", reason));
     }

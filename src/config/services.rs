@@ -7,13 +7,27 @@ use super::{
     admission,
     backends::backends,
     field::{Field, Fields},
+    hash::hash,
     health::health,
+    ports::{SeenRanges, check_overlap, check_probe, ports},
     problem::quoted,
 };
 use crate::model::{Backend, HealthCheck, Mode, Protocol, Service, ServiceAddress, ServiceName};
 
-const KEYS: [&str; 10] = [
-    "name", "address", "port", "protocol", "mode", "table", "sources", "limits", "health", "backends",
+const KEYS: [&str; 13] = [
+    "name",
+    "address",
+    "port",
+    "ports",
+    "protocol",
+    "mode",
+    "hash",
+    "hash-prefix",
+    "table",
+    "sources",
+    "limits",
+    "health",
+    "backends",
 ];
 const PROTOCOLS: [(&str, Protocol); 2] = [("tcp", Protocol::Tcp), ("udp", Protocol::Udp)];
 const MODES: [(&str, Mode); 5] = {
@@ -29,6 +43,7 @@ const USUAL_MAX_BACKENDS: u16 = 16;
 struct Seen {
     names: HashMap<ServiceName, u32>,
     addresses: HashMap<ServiceAddress, u32>,
+    ranges: SeenRanges,
 }
 
 /// What backends are checked against.
@@ -60,7 +75,11 @@ fn service(field: &Field<'_>, base: &HealthCheck, seen: &mut Seen) -> Option<Ser
     };
     let admission = admission::service(&fields, address.zip(mode));
     let front = address.zip(mode).map(|(address, mode)| Front { address, mode });
-    let port = address.map(|address| address.port);
+    let port = address.map(|address| address.ports.backend_port());
+    let hash = hash(&fields, address);
+    if let Some((address, health)) = address.zip(health.as_ref()) {
+        check_probe(&fields, address, health);
+    }
     let backends = match fields.get("backends") {
         Some(field) => backends(&field, front, port),
         None => Some(Vec::new()),
@@ -70,6 +89,7 @@ fn service(field: &Field<'_>, base: &HealthCheck, seen: &mut Seen) -> Option<Ser
         name: name?,
         address: address?,
         mode: mode?,
+        hash: hash?,
         max_backends: max_backends?,
         health: health?,
         admission: admission?,
@@ -99,13 +119,17 @@ fn name(fields: &Fields<'_>, seen: &mut Seen) -> Option<ServiceName> {
 fn service_address(fields: &Fields<'_>, seen: &mut Seen) -> Option<ServiceAddress> {
     let protocol = fields.require("protocol", "use tcp or udp").and_then(|field| field.choice(&PROTOCOLS));
     let (address, port) = endpoint(fields, Use::Service);
-    if port.is_none() && fields.get("port").is_none() && address.is_some() {
+    if port.is_none() && fields.get("port").is_none() && fields.get("ports").is_none() && address.is_some() {
         fields.require("port", "write the port clients connect to, 1 to 65535");
     }
-    let address = ServiceAddress { address: address?, port: port?, protocol: protocol? };
+    let ports = ports(fields, port);
+    let address = ServiceAddress { address: address?, ports: ports?, protocol: protocol? };
     let field = fields.get("address")?;
     if let Some(line) = seen.addresses.insert(address, field.at().line) {
         return field.refused(format!("{address} is the address of the service on line {line} already"));
+    }
+    if let Some(field) = fields.get("ports") {
+        check_overlap(&field, address, &mut seen.ranges)?;
     }
     Some(address)
 }

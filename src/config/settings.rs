@@ -4,15 +4,19 @@ use std::{ops::RangeInclusive, path::PathBuf};
 
 use super::{
     admission,
+    encapsulation::encapsulation,
     field::{Field, Fields},
     health::health,
     interfaces::interfaces,
     problem::quoted,
     services::services,
 };
-use crate::model::{ApiSocket, Capacity, Desired, HealthCheck, NodeAdmission, Service, backend_records};
+use crate::model::{
+    ApiSocket, Capacity, Desired, Encapsulation, HealthCheck, NodeAdmission, Service, backend_records,
+};
 
-const KEYS: [&str; 6] = ["interfaces", "api", "capacity", "admission", "defaults", "services"];
+const KEYS: [&str; 7] =
+    ["interfaces", "api", "capacity", "encapsulation", "admission", "defaults", "services"];
 
 const SERVICES: RangeInclusive<u32> = 1..=65_535;
 /// 1 GiB of records at most.
@@ -35,6 +39,10 @@ pub fn desired(file: &Field<'_>) -> Option<Desired> {
         Some(field) => capacity(&field),
         None => Some(Capacity::default()),
     };
+    let encapsulation = match fields.get("encapsulation") {
+        Some(field) => encapsulation(&field),
+        None => Some(Encapsulation::default()),
+    };
     let admission = match fields.get("admission") {
         Some(field) => admission::node(&field),
         None => Some(NodeAdmission::default()),
@@ -49,7 +57,14 @@ pub fn desired(file: &Field<'_>) -> Option<Desired> {
     let (capacity, services) = (capacity?, services?);
     check_capacity(&fields, &capacity, &services);
     default_health?;
-    Some(Desired { interfaces: interfaces?, api: api?, capacity, admission: admission?, services })
+    Some(Desired {
+        interfaces: interfaces?,
+        api: api?,
+        capacity,
+        encapsulation: encapsulation?,
+        admission: admission?,
+        services,
+    })
 }
 
 fn default_health(file: &Fields<'_>) -> Option<HealthCheck> {

@@ -5,7 +5,7 @@ use std::fs;
 use nix::net::if_::if_nametoindex;
 
 use crate::{
-    datapath::{Attachment, DatapathError, Kernel, TcAttach},
+    datapath::{Attachment, DatapathError, Kernel, TcAttach, hidden_vlans},
     engine::Engine,
     model::{
         Interface,
@@ -122,6 +122,7 @@ impl Attachments {
         if engine.uses_nat() {
             problems.extend(self.attached.iter().flat_map(forwarding_problems));
         }
+        problems.extend(self.attached.iter().filter_map(hidden_tags_problem));
         engine.set_problems("interfaces", problems);
     }
 }
@@ -160,6 +161,18 @@ fn status(attachment: &Attachment) -> InterfaceStatus {
         driver: attachment.driver.clone(),
         adopted: attachment.adopted,
     }
+}
+
+/// What the device takes off a frame, XDP does not see: packets of every VLAN look alike to it.
+fn hidden_tags_problem(attachment: &Attachment) -> Option<Problem> {
+    let (name, vlans) = (&attachment.name, hidden_vlans(&attachment.name));
+    (!vlans.is_empty()).then(|| Problem {
+        message: format!(
+            "{name} takes VLAN tags off before XDP sees them: packets of {} count as untagged ones of {name}",
+            vlans.join(", ")
+        ),
+        remedy: format!("ethtool -K {name} rxvlan off"),
+    })
 }
 
 /// Packets that were merged are larger than any MTU, so that they are dropped and transfers stall.

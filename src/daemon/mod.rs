@@ -28,7 +28,7 @@ use crate::{
         Desired,
         status::{Problem, Status},
     },
-    nexthop::{NextHopError, Resolver},
+    nexthop::{NextHopError, Resolver, Snapshot},
 };
 use attachments::Attachments;
 
@@ -154,13 +154,19 @@ impl Daemon {
                 Some(report) = self.reports.recv() => self.take_reports(report),
                 Ok(()) = next_hops.changed() => {
                     let snapshot = Arc::clone(&next_hops.borrow_and_update());
-                    self.engine.lock().set_next_hops(&snapshot.next_hops);
+                    self.take_next_hops(&snapshot);
                     self.apply();
                 }
                 _ = maintenance.tick() => self.maintain(),
                 _ = sweep.tick() => self.sweep_flows(),
             }
         }
+    }
+
+    fn take_next_hops(&self, snapshot: &Snapshot) {
+        let mut engine = self.engine.lock();
+        engine.set_egress(&snapshot.egress);
+        engine.set_next_hops(&snapshot.next_hops);
     }
 
     /// Takes this report and all that wait behind it, so that many verdicts make one publication.

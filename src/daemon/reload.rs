@@ -43,13 +43,14 @@ impl Daemon {
         let not_applied = self.not_applied(&desired);
         let targets = {
             let mut engine = self.engine.lock();
+            engine.set_encapsulation(desired.encapsulation);
             engine.set_desired(&desired.services);
             engine.set_problems("configuration", not_applied);
             self.resolver.set_targets(engine.next_hop_targets());
             engine.probe_targets()
         };
         let snapshot = self.resolver.settled(NEXT_HOP_PATIENCE).await;
-        self.engine.lock().set_next_hops(&snapshot.next_hops);
+        self.take_next_hops(&snapshot);
         self.apply();
         block_in_place(|| self.attachments.change(&desired.interfaces, &mut self.engine.lock()));
         self.apply();

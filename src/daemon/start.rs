@@ -27,13 +27,16 @@ impl Daemon {
         let capacity_problems = capacity_problems(&opened, desired.capacity);
         let mut engine = Engine::adopt(opened)?;
         engine.set_problems("capacity", capacity_problems);
+        engine.set_encapsulation(desired.encapsulation);
         engine.set_desired(&desired.services);
         /* Before anything is applied: a backend that was found pinned is known, a new one is not. */
         let targets = engine.probe_targets();
 
         let resolver = Resolver::spawn()?;
         resolver.set_targets(engine.next_hop_targets());
-        engine.set_next_hops(&resolver.settled(NEXT_HOP_PATIENCE).await.next_hops);
+        let snapshot = resolver.settled(NEXT_HOP_PATIENCE).await;
+        engine.set_egress(&snapshot.egress);
+        engine.set_next_hops(&snapshot.next_hops);
 
         let (sender, reports) = mpsc::channel(REPORT_QUEUE);
         let daemon = Self {

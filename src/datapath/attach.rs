@@ -13,6 +13,7 @@ use libbpf_rs::{
 use nix::net::if_::if_nametoindex;
 
 use super::{
+    devices::native_remedy,
     error::DatapathError,
     kernel::Kernel,
     load::LoadedProgram,
@@ -221,7 +222,13 @@ fn create_xdp_link(
             Ok(link) => return Ok((link, AttachMode::Native)),
             Err(error) if is_busy(&error) => return Err(occupied(name, index, error)),
             Err(error) if wanted == AttachMode::Native => {
-                return Err(DatapathError::NotNative { name: name.to_owned(), driver, source: error.into() });
+                let remedy = native_remedy(name);
+                return Err(DatapathError::NotNative {
+                    name: name.to_owned(),
+                    driver,
+                    remedy,
+                    source: error.into(),
+                });
             }
             Err(error) => {
                 tracing::warn!(interface = name, driver, %error, "no native XDP here: falling back to generic, which is slower");

@@ -18,7 +18,7 @@ use super::{
     skeleton::{LbSkelBuilder, types},
     sys::{self, PlainData},
 };
-use crate::model::{AttachMode, Interface};
+use crate::model::{AttachMode, GUE_PORT, Interface};
 
 const LINK: &str = "decap";
 const ADDRESSES: &str = "decap_addresses";
@@ -45,17 +45,28 @@ pub struct DecapStatus {
 }
 
 impl Decap {
-    /// Loads the program, on the maps that are pinned where some are. Nothing is attached yet.
+    /// Loads the program, on the maps that are pinned where some are. Nothing is attached yet. It takes GUE on its usual port.
     ///
     /// # Errors
     /// Where there is no BPF file system, or the kernel refuses the program.
     pub fn load(pins: &Pins) -> Result<Self, DatapathError> {
+        Self::load_for(pins, GUE_PORT)
+    }
+
+    /// As [`Self::load`], for GUE on another port. Each interface keeps the port of the program it was given last.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_for(pins: &Pins, gue_port: u16) -> Result<Self, DatapathError> {
         log_libbpf();
         pins.create()?;
         let _lock = pins.lock_decap()?;
         let mut object = MaybeUninit::uninit();
         let mut skeleton = LbSkelBuilder::default().open(&mut object).map_err(load_failed)?;
         exclude_load_balancer(&mut skeleton)?;
+        if let Some(constants) = skeleton.maps.rodata_data.as_deref_mut() {
+            constants.decap_gue_port = gue_port;
+        }
         let pinned = pins.map(ADDRESSES).exists() && pins.map(LEDGER).exists();
         if pinned {
             adopt_map(&pins.map(ADDRESSES), &mut skeleton.maps.decap_addresses)?;

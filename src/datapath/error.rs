@@ -2,6 +2,8 @@
 
 use std::{error::Error, path::PathBuf};
 
+use crate::model::ServiceAddress;
+
 /// The error of a system call or of libbpf.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
@@ -48,6 +50,17 @@ pub enum DatapathError {
         /// Its value as this binary needs it.
         wanted: u64,
     },
+    /// An address has as many ranges of ports as there is room for.
+    #[error(
+        "{address} cannot be bound: its address has {limit} services with a range of ports for that protocol, which is the most there can be; \
+         join ranges, or give single ports as services of their own"
+    )]
+    TooManyRanges {
+        /// The service address that found no room.
+        address: ServiceAddress,
+        /// How many there can be.
+        limit: usize,
+    },
     /// The interface does not exist.
     #[error("there is no interface {name}; `ip link` lists those there are")]
     NoInterface {
@@ -68,15 +81,14 @@ pub enum DatapathError {
         id: u32,
     },
     /// The driver cannot run XDP programs.
-    #[error(
-        "interface {name} (driver {driver}) cannot run XDP programs natively: {source}; use `mode: auto` or `mode: generic` \
-         (slower), or see whether its MTU, LRO or number of queues stands in the way"
-    )]
+    #[error("interface {name} (driver {driver}) cannot run XDP programs natively: {source}; {remedy}")]
     NotNative {
         /// Interface name.
         name: String,
         /// Its driver.
         driver: String,
+        /// What to change.
+        remedy: String,
         /// What the kernel said.
         source: Cause,
     },

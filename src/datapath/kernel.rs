@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     io,
     mem::offset_of,
+    net::{IpAddr, Ipv6Addr},
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
@@ -11,18 +12,21 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::time::{ClockId, clock_gettime};
 
 use super::{
-    Adopted, AdoptedService, BackendCounters, Datapath, DatapathError,
+    Adopted, AdoptedService, BackendCounters, Datapath, DatapathError, OuterSettings,
     ledger::LedgerCounters,
     load::{self, Maps, Programs, Sizes, TableTypes},
     pins::{LOAD_BALANCER_MAPS, Pins, PinsLock},
+    ranges::RangeLine,
     records::{
-        BackendRecord, EndpointKey, FLOWS_PER_BUCKET, FlowOwner, Link, RecordRange, SLOTS_PER_LINE,
-        ServiceRecord, Slot,
+        BackendRecord, EndpointKey, FLOWS_PER_BUCKET, FlowOwner, Link, POLICY_OFFSET, RecordRange,
+        SLOTS_PER_LINE, ServiceRecord, Slot, address_from_words, address_words,
     },
     skeleton::types,
     sys::{self, MappedArray, PlainData},
 };
-use crate::model::{BackendAddress, Capacity, Protocol, ServiceAddress};
+use crate::model::{
+    BackendAddress, Capacity, Egress, GUE_PORT, Protocol, RANGES_PER_ADDRESS, ServiceAddress, VlanTags,
+};
 
 /// Tables published by one call to the kernel. Each is an open file until then.
 const TABLES_PER_BATCH: usize = 256;
@@ -35,9 +39,6 @@ const FLOW_LIFETIMES: [(types::flow_kind, u64); 4] = [
     (types::flow_kind::FLOW_CLOSING, 60),
     (types::flow_kind::FLOW_DATAGRAM, 120),
 ];
-
-/// UDP port of GUE (IANA).
-const GUE_PORT: u16 = 6080;
 
 /// What the kernel's side is opened with.
 #[derive(Clone, Debug)]
@@ -59,6 +60,10 @@ pub struct Kernel {
     node: MappedArray<types::node_settings>,
     table_types: Option<TableTypes>,
     sizes: Sizes,
+    /// Keys of `ranges_v4` and `ranges_v6`.
+    range_lines: usize,
+    /// NAT sources with port 0.
+    keeping_sources: usize,
     writes: u64,
     fresh: bool,
     _lock: PinsLock,
@@ -81,7 +86,7 @@ impl Kernel {
         let loaded = load::load(sizes, pinned.map(|_| &pins))?;
         let map_array = |error| DatapathError::system("map an array of the kernel", error);
         let maps = &loaded.maps;
-        let kernel = Self {
+        let mut kernel = Self {
             services: MappedArray::new(maps.services.as_fd(), sizes.services as usize).map_err(map_array)?,
             backends: MappedArray::new(maps.backends.as_fd(), sizes.records as usize).map_err(map_array)?,
             flows: MappedArray::new(maps.flows.as_fd(), sizes.flow_buckets as usize).map_err(map_array)?,
@@ -89,6 +94,8 @@ impl Kernel {
             table_types: loaded.table_types,
             programs: loaded.programs,
             sizes,
+            range_lines: 0,
+            keeping_sources: 0,
             writes: 0,
             fresh: pinned.is_none(),
             _lock: lock,
@@ -103,6 +110,8 @@ impl Kernel {
         if pinned.is_none() {
             kernel.initialize()?;
         }
+        kernel.range_lines = kernel.maps.ranges_v4.keys().count() + kernel.maps.ranges_v6.keys().count();
+        kernel.keeping_sources = kernel.read_nat_sources().iter().filter(|(at, _)| at.port == 0).count();
         Ok(kernel)
     }
 
@@ -170,6 +179,13 @@ impl Kernel {
         }
     }
 
+    fn range_map(&self, key: &EndpointKey) -> &MapHandle {
+        match key {
+            EndpointKey::V4(_) => &self.maps.ranges_v4,
+            EndpointKey::V6(_) => &self.maps.ranges_v6,
+        }
+    }
+
     fn nat_source_map(&self, key: &EndpointKey) -> &MapHandle {
         match key {
             EndpointKey::V4(_) => &self.maps.nat_sources_v4,
@@ -224,12 +240,72 @@ impl Kernel {
                 let id = value.and_then(|value| Some(u32::from_ne_bytes(value.try_into().ok()?)));
                 if let (Some((address, port, protocol)), Some(id)) = (EndpointKey::parse(&key, ipv6), id) {
                     let id = u16::try_from(id).unwrap_or(0);
-                    bindings.push((ServiceAddress { address, port, protocol }, id));
+                    bindings.push((ServiceAddress::new(address, port, protocol), id));
+                }
+            }
+        }
+        for (map, ipv6) in [(&self.maps.ranges_v4, false), (&self.maps.ranges_v6, true)] {
+            for key in map.keys() {
+                let Some((address, _, protocol)) = EndpointKey::parse(&key, ipv6) else { continue };
+                for (ports, id) in read_ranges(map, &key)?.iter() {
+                    let id = u16::try_from(id).unwrap_or(0);
+                    bindings.push((ServiceAddress { address, ports, protocol }, id));
                 }
             }
         }
         bindings.sort();
         Ok(bindings)
+    }
+
+    /// Changes the ranges of ports at the service's address. Packets see the line before or after, never a mix.
+    fn change_ranges(
+        &mut self,
+        address: ServiceAddress,
+        change: impl FnOnce(&mut RangeLine) -> bool,
+    ) -> Result<(), DatapathError> {
+        let key = EndpointKey::new(address.address, 0, address.protocol);
+        let failed =
+            |error| DatapathError::system(format!("change the port ranges of {}", address.address), error);
+        let before = read_ranges(self.range_map(&key), key.bytes())?;
+        let mut line = before.clone();
+        if !change(&mut line) {
+            return Err(DatapathError::TooManyRanges { address, limit: RANGES_PER_ADDRESS });
+        }
+        if line.is_empty() {
+            self.delete(|kernel| kernel.range_map(&key), key.bytes()).map_err(failed)?;
+            self.range_lines -= usize::from(!before.is_empty());
+            if self.range_lines == 0 {
+                self.set_flag(types::node_flags::NODE_PORT_RANGES, false);
+            }
+            return Ok(());
+        }
+        self.set_flag(types::node_flags::NODE_PORT_RANGES, true);
+        self.range_map(&key).update(key.bytes(), line.to_raw().bytes(), MapFlags::ANY).map_err(failed)?;
+        self.range_lines += usize::from(before.is_empty());
+        self.writes += 1;
+        Ok(())
+    }
+
+    /// Sets or clears a flag of the node, where that is a change.
+    fn set_flag(&mut self, flag: types::node_flags, set: bool) {
+        let mut settings = self.node.get(0);
+        let before = settings.flags;
+        settings.flags = if set { before | flag.0 as u8 } else { before & !(flag.0 as u8) };
+        if settings.flags != before {
+            self.node.set(0, &settings);
+            self.writes += 1;
+        }
+    }
+
+    fn read_egress(&self) -> BTreeMap<u32, Egress> {
+        let map = &self.maps.egress;
+        map.keys()
+            .filter_map(|key| {
+                let value = map.lookup(&key, MapFlags::ANY).ok()??;
+                let index = u32::from_ne_bytes(key.try_into().ok()?);
+                Some((index, egress_from_raw(&types::egress::from_bytes(&value)?)))
+            })
+            .collect()
     }
 
     fn read_nat_sources(&self) -> BTreeSet<(BackendAddress, Protocol)> {
@@ -373,6 +449,7 @@ impl Datapath for Kernel {
             services: services.into_values().collect(),
             stray_addresses,
             nat_sources: self.read_nat_sources(),
+            egress: self.read_egress(),
             last_service_id: u16::try_from(self.node.get(0).last_service_id).unwrap_or(0),
         })
     }
@@ -380,6 +457,13 @@ impl Datapath for Kernel {
     fn write_service(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError> {
         let index = self.service_index(id)?;
         self.services.set(index, &record.to_raw());
+        self.writes += 1;
+        Ok(())
+    }
+
+    fn write_policy(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError> {
+        let index = self.service_index(id)?;
+        self.services.set_word(index, POLICY_OFFSET, record.policy_word());
         self.writes += 1;
         Ok(())
     }
@@ -410,14 +494,57 @@ impl Datapath for Kernel {
         Ok(())
     }
 
+    fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError> {
+        let key = interface.to_ne_bytes();
+        let done = match egress {
+            Some(egress) => {
+                let raw = egress_to_raw(egress);
+                self.maps.egress.update(&key, PlainData::bytes(&raw), MapFlags::ANY)
+            }
+            None => self.maps.egress.delete(&key),
+        };
+        match done {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(DatapathError::system(format!("say how frames leave by interface {interface}"), error))
+            }
+            _ => {
+                self.writes += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn outer_settings(&self) -> OuterSettings {
+        outer_settings_from(&self.node.get(0))
+    }
+
+    fn set_outer_settings(&mut self, settings: OuterSettings) -> Result<(), DatapathError> {
+        let mut raw = self.node.get(0);
+        raw.outer_spread_v4 = settings.spread_v4.to_be();
+        raw.outer_spread_v6 = address_words(Ipv6Addr::from(settings.spread_v6).into());
+        raw.gue_port = settings.gue_port.to_be();
+        self.node.set(0, &raw);
+        self.writes += 1;
+        Ok(())
+    }
+
     fn bind(&mut self, address: ServiceAddress, id: u16) -> Result<(), DatapathError> {
-        let key = EndpointKey::new(address.address, address.port, address.protocol);
+        let Some(port) = address.ports.as_single() else {
+            return self.change_ranges(address, |line| line.insert(address.ports, id.into()));
+        };
+        let key = EndpointKey::new(address.address, port, address.protocol);
         self.update(|kernel| kernel.service_map(&key), key.bytes(), id.into())
             .map_err(|error| DatapathError::system(format!("lead {address} to service {id}"), error))
     }
 
     fn unbind(&mut self, address: ServiceAddress) -> Result<(), DatapathError> {
-        let key = EndpointKey::new(address.address, address.port, address.protocol);
+        let Some(port) = address.ports.as_single() else {
+            return self.change_ranges(address, |line| {
+                line.remove(address.ports);
+                true
+            });
+        };
+        let key = EndpointKey::new(address.address, port, address.protocol);
         self.delete(|kernel| kernel.service_map(&key), key.bytes())
             .map_err(|error| DatapathError::system(format!("remove the address {address}"), error))
     }
@@ -456,11 +583,22 @@ impl Datapath for Kernel {
             action: format!("change the NAT source {address}/{protocol}"),
             source: error,
         };
+        let flag = types::node_flags::NODE_PORT_KEEPING_SOURCES;
         if present {
-            self.update(|kernel| kernel.nat_source_map(&key), key.bytes(), 1).map_err(|e| failed(e.into()))
+            if address.port == 0 {
+                self.set_flag(flag, true);
+            }
+            self.update(|kernel| kernel.nat_source_map(&key), key.bytes(), 1)
+                .map_err(|e| failed(e.into()))?;
+            self.keeping_sources += usize::from(address.port == 0);
         } else {
-            self.delete(|kernel| kernel.nat_source_map(&key), key.bytes()).map_err(|e| failed(e.into()))
+            self.delete(|kernel| kernel.nat_source_map(&key), key.bytes()).map_err(|e| failed(e.into()))?;
+            self.keeping_sources = self.keeping_sources.saturating_sub(usize::from(address.port == 0));
+            if self.keeping_sources == 0 {
+                self.set_flag(flag, false);
+            }
         }
+        Ok(())
     }
 
     fn publish(&mut self, tables: &[(u16, Vec<Slot>)]) -> Result<(), DatapathError> {
@@ -547,6 +685,38 @@ impl Datapath for Kernel {
     }
 }
 
+fn egress_to_raw(egress: Egress) -> types::egress {
+    match egress {
+        Egress::Device(device, tags) => types::egress {
+            device,
+            tags: tags.tci.map(u16::to_be),
+            service_tag: tags.service.into(),
+            ..Default::default()
+        },
+        Egress::Kernel => types::egress::default(),
+    }
+}
+
+fn egress_from_raw(raw: &types::egress) -> Egress {
+    if raw.device == 0 {
+        return Egress::Kernel;
+    }
+    Egress::Device(raw.device, VlanTags { tci: raw.tags.map(u16::from_be), service: raw.service_tag != 0 })
+}
+
+/// What outer headers have in common, as the node's settings say it.
+fn outer_settings_from(raw: &types::node_settings) -> OuterSettings {
+    let spread_v6 = match address_from_words(raw.outer_spread_v6, true) {
+        IpAddr::V6(bits) => bits.to_bits(),
+        IpAddr::V4(_) => 0,
+    };
+    OuterSettings {
+        spread_v4: u32::from_be(raw.outer_spread_v4),
+        spread_v6,
+        gue_port: u16::from_be(raw.gue_port),
+    }
+}
+
 impl From<Capacity> for Sizes {
     fn from(capacity: Capacity) -> Self {
         /* Twice the room: a bucket that is full refuses flows long before the whole table is. */
@@ -602,6 +772,15 @@ fn for_each_cpu<T: PlainData>(
         }
     }
     Ok(())
+}
+
+/// The ranges of ports under a key of `ranges_v4` or `ranges_v6`; none where it is not there.
+fn read_ranges(map: &MapHandle, key: &[u8]) -> Result<RangeLine, DatapathError> {
+    let value = map
+        .lookup(key, MapFlags::ANY)
+        .map_err(|error| DatapathError::system("read the port ranges of services", error))?;
+    let raw = value.and_then(|bytes| types::port_ranges::from_bytes(&bytes));
+    Ok(raw.map(|raw| RangeLine::from_raw(&raw)).unwrap_or_default())
 }
 
 /// Makes counters add up to `total` over all CPUs. What packets count meanwhile may be lost.

@@ -64,6 +64,7 @@ pub const REASONS: &[Reason] = &[
     Reason::new(code::PASS_NOT_TUNNELLED, "pass-not-tunnelled"),
     Reason::new(code::PASS_OUTER_NOT_LOCAL, "pass-outer-not-local"),
     Reason::new(code::PASS_EXTENSION_HEADER, "pass-extension-header"),
+    Reason::new(code::PASS_OUTER_CHECKSUM, "pass-outer-checksum"),
     Reason::new(code::DROP_BAD_LENGTH, "drop-bad-length"),
     Reason::new(code::DROP_NO_BACKEND, "drop-no-backend"),
     Reason::new(code::DROP_BACKEND_DOWN, "drop-backend-down"),
@@ -77,6 +78,7 @@ pub const REASONS: &[Reason] = &[
     Reason::new(code::DROP_INTERNAL, "drop-internal"),
     Reason::new(code::DROP_INNER_MALFORMED, "drop-inner-malformed"),
     Reason::new(code::DROP_INNER_NOT_LOCAL, "drop-inner-not-local"),
+    Reason::new(code::DROP_ECN_CONFLICT, "drop-ecn-conflict"),
 ];
 
 /// One block of the ledger, added up over all CPUs.

@@ -35,12 +35,15 @@ pub(super) struct Sizes {
 pub(super) struct Maps {
     pub(super) services_v4: MapHandle,
     pub(super) services_v6: MapHandle,
+    pub(super) ranges_v4: MapHandle,
+    pub(super) ranges_v6: MapHandle,
     pub(super) services: MapHandle,
     pub(super) backends: MapHandle,
     pub(super) tables: MapHandle,
     pub(super) nat_sources_v4: MapHandle,
     pub(super) nat_sources_v6: MapHandle,
     pub(super) flows: MapHandle,
+    pub(super) egress: MapHandle,
     pub(super) node: MapHandle,
     pub(super) ledger: MapHandle,
     pub(super) hook_ledger: MapHandle,
@@ -104,12 +107,15 @@ fn for_each_pinned_map(
     let maps = &mut skeleton.maps;
     action("services_v4", &mut maps.services_v4)?;
     action("services_v6", &mut maps.services_v6)?;
+    action("ranges_v4", &mut maps.ranges_v4)?;
+    action("ranges_v6", &mut maps.ranges_v6)?;
     action("services", &mut maps.services)?;
     action("backends", &mut maps.backends)?;
     action("tables", &mut maps.tables)?;
     action("nat_sources_v4", &mut maps.nat_sources_v4)?;
     action("nat_sources_v6", &mut maps.nat_sources_v6)?;
     action("flows", &mut maps.flows)?;
+    action("egress", &mut maps.egress)?;
     action("ledger", &mut maps.ledger)?;
     action("hook_ledger", &mut maps.hook_ledger)?;
     action("backend_counters", &mut maps.backend_counters)?;
@@ -163,6 +169,8 @@ fn set_sizes(skeleton: &mut OpenLbSkel<'_>, sizes: Sizes) -> Result<(), Datapath
     let set = |map: &mut OpenMapMut<'_>, entries: u32| map.set_max_entries(entries).map_err(load_failed);
     set(&mut maps.services_v4, sizes.services)?;
     set(&mut maps.services_v6, sizes.services)?;
+    set(&mut maps.ranges_v4, sizes.services)?;
+    set(&mut maps.ranges_v6, sizes.services)?;
     set(&mut maps.services, sizes.services)?;
     set(&mut maps.tables, sizes.services)?;
     set(&mut maps.ledger, sizes.services)?;
@@ -205,12 +213,15 @@ impl Maps {
         match name {
             "services_v4" => &self.services_v4,
             "services_v6" => &self.services_v6,
+            "ranges_v4" => &self.ranges_v4,
+            "ranges_v6" => &self.ranges_v6,
             "services" => &self.services,
             "backends" => &self.backends,
             "tables" => &self.tables,
             "nat_sources_v4" => &self.nat_sources_v4,
             "nat_sources_v6" => &self.nat_sources_v6,
             "flows" => &self.flows,
+            "egress" => &self.egress,
             "ledger" => &self.ledger,
             "hook_ledger" => &self.hook_ledger,
             "backend_counters" => &self.backend_counters,
@@ -226,12 +237,15 @@ fn take_maps(maps: &super::skeleton::LbMaps<'_>) -> Result<Maps, DatapathError> 
     Ok(Maps {
         services_v4: take(&maps.services_v4)?,
         services_v6: take(&maps.services_v6)?,
+        ranges_v4: take(&maps.ranges_v4)?,
+        ranges_v6: take(&maps.ranges_v6)?,
         services: take(&maps.services)?,
         backends: take(&maps.backends)?,
         tables: take(&maps.tables)?,
         nat_sources_v4: take(&maps.nat_sources_v4)?,
         nat_sources_v6: take(&maps.nat_sources_v6)?,
         flows: take(&maps.flows)?,
+        egress: take(&maps.egress)?,
         node: take(&maps.node)?,
         ledger: take(&maps.ledger)?,
         hook_ledger: take(&maps.hook_ledger)?,

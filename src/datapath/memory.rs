@@ -5,15 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Adopted, AdoptedService, BackendCounters, BackendRecord, Datapath, DatapathError, FlowOwner,
-    LedgerCounters, Link, Membership, RecordRange, ServiceRecord, Slot,
+    LedgerCounters, Link, Membership, OuterSettings, RecordRange, ServiceRecord, Slot,
 };
-use crate::model::{BackendAddress, Protocol, ServiceAddress};
+use crate::model::{BackendAddress, Egress, Encapsulation, Protocol, RANGES_PER_ADDRESS, ServiceAddress};
 
 /// What was done, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A service record was written.
     WriteService(u16),
+    /// A service's policy was replaced.
+    WritePolicy(u16),
     /// A service was moved to other records.
     MoveService(u16),
     /// A service's record and table were cleared.
@@ -34,6 +36,10 @@ pub enum Step {
     GracePeriod,
     /// Flows were removed.
     RetainFlows,
+    /// What outer headers have in common was replaced.
+    OuterSettings(OuterSettings),
+    /// How frames leave for an interface was said.
+    Egress(u32, Option<Egress>),
 }
 
 /// The datapath in memory.
@@ -57,6 +63,10 @@ pub struct Memory {
     pub log: Vec<Step>,
     /// Fails the operation after so many more.
     pub fail_after: Option<usize>,
+    /// How frames leave for interfaces that are not devices themselves.
+    pub egress: BTreeMap<u32, Egress>,
+    /// What outer headers have in common.
+    pub outer: OuterSettings,
     last_service_id: u16,
     writes: u64,
 }
@@ -75,6 +85,8 @@ impl Memory {
             flows: Vec::new(),
             log: Vec::new(),
             fail_after: None,
+            egress: BTreeMap::new(),
+            outer: OuterSettings::from(&Encapsulation::default()),
             last_service_id: 0,
             writes: 0,
         }
@@ -122,6 +134,7 @@ impl Datapath for Memory {
     fn adopt(&self) -> Result<Adopted, DatapathError> {
         let mut adopted = Adopted {
             nat_sources: self.nat_sources.clone(),
+            egress: self.egress.clone(),
             last_service_id: self.last_service_id,
             ..Adopted::default()
         };
@@ -154,6 +167,14 @@ impl Datapath for Memory {
         Ok(())
     }
 
+    fn write_policy(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError> {
+        self.step(Step::WritePolicy(id))?;
+        if let Some(service) = self.services.get_mut(&id) {
+            service.hash = record.hash;
+        }
+        Ok(())
+    }
+
     fn move_service(&mut self, id: u16, range: RecordRange) -> Result<(), DatapathError> {
         self.step(Step::MoveService(id))?;
         if let Some(service) = self.services.get_mut(&id) {
@@ -175,7 +196,35 @@ impl Datapath for Memory {
         Ok(())
     }
 
+    fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError> {
+        self.step(Step::Egress(interface, egress))?;
+        match egress {
+            Some(egress) => self.egress.insert(interface, egress),
+            None => self.egress.remove(&interface),
+        };
+        Ok(())
+    }
+
+    fn outer_settings(&self) -> OuterSettings {
+        self.outer
+    }
+
+    fn set_outer_settings(&mut self, settings: OuterSettings) -> Result<(), DatapathError> {
+        self.step(Step::OuterSettings(settings))?;
+        self.outer = settings;
+        Ok(())
+    }
+
     fn bind(&mut self, address: ServiceAddress, id: u16) -> Result<(), DatapathError> {
+        let is_neighbour = |other: &&ServiceAddress| {
+            other.ports.is_range() && ServiceAddress { ports: address.ports, ..**other } == address
+        };
+        if address.ports.is_range()
+            && !self.bindings.contains_key(&address)
+            && self.bindings.keys().filter(is_neighbour).count() >= RANGES_PER_ADDRESS
+        {
+            return Err(DatapathError::TooManyRanges { address, limit: RANGES_PER_ADDRESS });
+        }
         self.step(Step::Bind(address, id))?;
         self.bindings.insert(address, id);
         Ok(())

@@ -8,18 +8,21 @@
 
 mod attach;
 mod decap;
+mod devices;
 mod error;
 mod kernel;
 mod ledger;
 mod load;
 mod memory;
 mod pins;
+mod ranges;
 mod records;
 mod skeleton;
 mod sys;
 
 pub use attach::{Attachment, TcAttach, detach_all};
 pub use decap::{Decap, DecapStatus};
+pub use devices::hidden_vlans;
 pub use error::DatapathError;
 pub use kernel::{Kernel, Options};
 pub use ledger::{LedgerCounters, REASONS, Reason, ReasonClass};
@@ -28,9 +31,12 @@ pub use pins::{DEFAULT_PINS, Pins};
 pub use records::{BackendRecord, FlowOwner, Link, LinkFlags, Membership, RecordRange, ServiceRecord, Slot};
 pub use sys::RunOutcome;
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
-use crate::model::{BackendAddress, Protocol, ServiceAddress};
+use crate::model::{BackendAddress, Egress, Encapsulation, Protocol, ServiceAddress, SourcePrefix};
 
 /// A service found in pinned maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +66,8 @@ pub struct Adopted {
     pub nat_sources: BTreeSet<(BackendAddress, Protocol)>,
     /// The ID given out last.
     pub last_service_id: u16,
+    /// How frames leave for interfaces that are not devices themselves, by index.
+    pub egress: BTreeMap<u32, Egress>,
 }
 
 /// Packets and bytes sent to one backend.
@@ -69,6 +77,38 @@ pub struct BackendCounters {
     pub packets: u64,
     /// Bytes from the IP header on, as they arrived.
     pub bytes: u64,
+}
+
+/// What outer headers of all backends have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OuterSettings {
+    /// Bits of outer IPv4 source addresses that differ by flow. The sources in records have zeros there.
+    pub spread_v4: u32,
+    /// The same of IPv6.
+    pub spread_v6: u128,
+    /// UDP port of GUE.
+    pub gue_port: u16,
+}
+
+impl OuterSettings {
+    /// Those without any spread.
+    pub const fn without_spread(self) -> Self {
+        Self { spread_v4: 0, spread_v6: 0, ..self }
+    }
+}
+
+impl From<&Encapsulation> for OuterSettings {
+    fn from(encapsulation: &Encapsulation) -> Self {
+        let spread_v4 = match encapsulation.source_v4.map(SourcePrefix::host_bits) {
+            Some(IpAddr::V4(bits)) => bits.to_bits(),
+            _ => 0,
+        };
+        let spread_v6 = match encapsulation.source_v6.map(SourcePrefix::host_bits) {
+            Some(IpAddr::V6(bits)) => bits.to_bits(),
+            _ => 0,
+        };
+        Self { spread_v4, spread_v6, gue_port: encapsulation.gue_port }
+    }
 }
 
 /// Typed operations on the kernel's maps.
@@ -88,6 +128,9 @@ pub trait Datapath: Send {
     /// Writes a service's record whole. Only for an ID that no key leads to.
     fn write_service(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError>;
 
+    /// Replaces what a service's record says about how its packets are treated: its hash. Atomic towards packets.
+    fn write_policy(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError>;
+
     /// Moves a service to another range of records, for packets at once.
     fn move_service(&mut self, id: u16, range: RecordRange) -> Result<(), DatapathError>;
 
@@ -97,7 +140,17 @@ pub trait Datapath: Send {
     /// Remembers the ID given out last, so that another process goes on from there.
     fn set_last_service_id(&mut self, id: u16) -> Result<(), DatapathError>;
 
-    /// Leads packets for `address` to service `id`; replaces atomically what they were led to before.
+    /// Says how frames leave for an interface; `None`: by itself.
+    fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError>;
+
+    /// What outer headers have in common now.
+    fn outer_settings(&self) -> OuterSettings;
+
+    /// Replaces that, for packets at once. Bits of the spread must be zero in the sources of all records that packets use.
+    fn set_outer_settings(&mut self, settings: OuterSettings) -> Result<(), DatapathError>;
+
+    /// Leads packets for `address` to service `id`; replaces atomically what they were led to before. At most
+    /// [`crate::model::RANGES_PER_ADDRESS`] ranges of ports have room at one address and protocol.
     fn bind(&mut self, address: ServiceAddress, id: u16) -> Result<(), DatapathError>;
 
     /// Packets for `address` are no longer for a service.
@@ -112,7 +165,8 @@ pub trait Datapath: Send {
     /// Replaces state, flags, MTU and interface of a backend record in use, atomically.
     fn write_link(&mut self, record: u32, link: Link) -> Result<(), DatapathError>;
 
-    /// Adds to the backend addresses whose packets may be replies to translate, or removes from them.
+    /// Adds to the backend addresses whose packets may be replies to translate, or removes from them. Port 0 stands for
+    /// every port.
     fn set_nat_source(
         &mut self,
         address: BackendAddress,

@@ -13,16 +13,19 @@ use super::{error::DatapathError, sys};
 pub const DEFAULT_PINS: &str = "/sys/fs/bpf/tidegate";
 
 /// The maps of the load balancer. `node` is made last and removed first: its content says that all are there.
-pub(super) const LOAD_BALANCER_MAPS: [&str; 12] = [
+pub(super) const LOAD_BALANCER_MAPS: [&str; 15] = [
     "node",
     "services_v4",
     "services_v6",
+    "ranges_v4",
+    "ranges_v6",
     "services",
     "backends",
     "tables",
     "nat_sources_v4",
     "nat_sources_v6",
     "flows",
+    "egress",
     "ledger",
     "hook_ledger",
     "backend_counters",

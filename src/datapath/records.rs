@@ -11,12 +11,15 @@ use super::{
     skeleton::types,
     sys::{PlainData, Word},
 };
-use crate::model::{BackendAddress, BackendState, Mode, Protocol, ServiceAddress};
+use crate::model::{BackendAddress, BackendState, HashMode, Mode, PortRange, Protocol, ServiceAddress};
 
 const _: () = {
     assert!(size_of::<types::service>() == 64);
     assert!(offset_of!(types::service, backends_base) == 16);
     assert!(offset_of!(types::service, backends_limit) == 20);
+    assert!(offset_of!(types::service, protocol) == POLICY_OFFSET);
+    assert!(offset_of!(types::service, hash) / 8 == POLICY_OFFSET / 8);
+    assert!(offset_of!(types::service, hash_prefix) / 8 == POLICY_OFFSET / 8);
     assert!(size_of::<types::backend>() == 64);
     assert!(offset_of!(types::backend, link) == 0);
     assert!(size_of::<types::backend_link>() == 8);
@@ -28,11 +31,16 @@ const _: () = {
     assert!(size_of::<types::node_settings>() == 72);
     assert!(size_of::<types::endpoint_v4>() == 8);
     assert!(size_of::<types::endpoint_v6>() == 20);
+    assert!(size_of::<types::port_ranges>() == 64);
     assert!(size_of::<types::backend_counters>() == 16);
+    assert!(size_of::<types::egress>() == 12);
     assert!(size_of::<types::ledger>() == 16 + 8 * 64);
     assert!(SLOTS_PER_LINE == 16);
     assert!(FLOWS_PER_BUCKET == 4);
 };
+
+/// Where the word of a service's record is that says how its packets are treated.
+pub(super) const POLICY_OFFSET: usize = 32;
 
 /// Slots in one element of a table.
 pub(super) const SLOTS_PER_LINE: usize = types::table_shape::SLOTS_PER_LINE.0 as usize;
@@ -66,6 +74,8 @@ pub struct ServiceRecord {
     pub address: ServiceAddress,
     /// How packets are sent to the backends.
     pub mode: Mode,
+    /// What of a packet decides which slot it gets.
+    pub hash: HashMode,
     /// Slots of its table.
     pub slots: u32,
     /// Its backend records.
@@ -226,6 +236,20 @@ fn mode_from_number(number: u8) -> Option<Mode> {
     Mode::ALL.into_iter().find(|&mode| mode_number(mode) == number)
 }
 
+fn hash_number(hash: HashMode) -> u8 {
+    let number = match hash {
+        HashMode::FiveTuple => types::hash_mode::HASH_FIVE_TUPLE,
+        HashMode::Source { .. } => types::hash_mode::HASH_SOURCE,
+        HashMode::SourceDestination { .. } => types::hash_mode::HASH_SOURCE_DESTINATION,
+    };
+    number.0 as u8
+}
+
+fn hash_from_numbers(number: u8, prefix: u8) -> Option<HashMode> {
+    let all = [HashMode::FiveTuple, HashMode::Source { prefix }, HashMode::SourceDestination { prefix }];
+    all.into_iter().find(|&hash| hash_number(hash) == number)
+}
+
 fn protocol_from_number(number: u8) -> Option<Protocol> {
     [Protocol::Tcp, Protocol::Udp].into_iter().find(|protocol| protocol.number() == number)
 }
@@ -240,7 +264,8 @@ fn family_number(address: IpAddr) -> u8 {
 
 impl ServiceRecord {
     pub(super) fn to_raw(&self) -> types::service {
-        let ServiceAddress { address, port, protocol } = self.address;
+        let ServiceAddress { address, ports, protocol } = self.address;
+        let port = ports.as_single().unwrap_or(0);
         types::service {
             address: address_words(address),
             backends_base: self.range.base,
@@ -251,8 +276,20 @@ impl ServiceRecord {
             protocol: protocol.number(),
             family: family_number(address),
             mode: mode_number(self.mode),
+            hash: hash_number(self.hash),
+            hash_prefix: self.hash.prefix().unwrap_or(0),
+            first_port: ports.first(),
+            last_port: ports.last(),
             ..Default::default()
         }
+    }
+
+    /// The word at [`POLICY_OFFSET`].
+    pub(super) fn policy_word(&self) -> Word {
+        let raw = self.to_raw();
+        let mut bytes = [0; size_of::<Word>()];
+        bytes.copy_from_slice(&PlainData::bytes(&raw)[POLICY_OFFSET..][..size_of::<Word>()]);
+        Word::from_ne_bytes(bytes)
     }
 
     /// The record in a map element, where the element holds a sound one.
@@ -260,11 +297,12 @@ impl ServiceRecord {
         let ipv6 = u32::from(raw.family) == types::address_family::FAMILY_IPV6.0;
         let address = ServiceAddress {
             address: address_from_words(raw.address, ipv6),
-            port: u16::from_be(raw.port),
+            ports: PortRange::new(raw.first_port, raw.last_port)?,
             protocol: protocol_from_number(raw.protocol)?,
         };
+        let hash = hash_from_numbers(raw.hash, raw.hash_prefix)?;
         let range = RecordRange { base: raw.backends_base, limit: raw.backends_limit };
-        let record = Self { address, mode: mode_from_number(raw.mode)?, slots: raw.slots, range };
+        let record = Self { address, mode: mode_from_number(raw.mode)?, hash, slots: raw.slots, range };
         let same = PlainData::bytes(&record.to_raw()) == PlainData::bytes(raw);
         (same && raw.slots > 0).then_some(record)
     }
@@ -461,20 +499,40 @@ mod tests {
         assert_eq!(PlainData::bytes(&record.to_raw())[..8], record.link.to_word().to_ne_bytes());
 
         let service = ServiceRecord {
-            address: ServiceAddress {
-                address: "2001:db8::10".parse().unwrap(),
-                port: 443,
-                protocol: Protocol::Tcp,
-            },
+            address: ServiceAddress::new("2001:db8::10".parse().unwrap(), 443, Protocol::Tcp),
             mode: Mode::Nat,
+            hash: HashMode::Source { prefix: 56 },
             slots: 4001,
             range: RecordRange { base: 33, limit: 33 },
         };
         assert_eq!(ServiceRecord::from_raw(&service.to_raw()), Some(service.clone()));
+        assert_eq!(PlainData::bytes(&service.to_raw())[32..40], service.policy_word().to_ne_bytes());
         assert_eq!(
             PlainData::bytes(&service.to_raw())[16..24],
             ServiceRecord::range_word(service.range).to_ne_bytes()
         );
+    }
+
+    #[test]
+    fn the_record_of_a_range_has_no_port_of_its_own() {
+        for ports in [PortRange::ANY, PortRange::new(1, 65535).unwrap(), PortRange::new(8000, 8099).unwrap()]
+        {
+            let address = ServiceAddress {
+                ports,
+                ..ServiceAddress::new("192.0.2.10".parse().unwrap(), 1, Protocol::Udp)
+            };
+            let record = ServiceRecord {
+                address,
+                mode: Mode::Nat,
+                hash: HashMode::FiveTuple,
+                slots: 4001,
+                range: RecordRange { base: 33, limit: 33 },
+            };
+            let raw = record.to_raw();
+            assert_eq!(raw.port, 0);
+            assert_eq!(raw.endpoint_sum, sum(&[&[192, 0, 2, 10]]), "the sum is of the address alone");
+            assert_eq!(ServiceRecord::from_raw(&raw), Some(record));
+        }
     }
 
     #[test]

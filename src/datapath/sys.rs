@@ -25,6 +25,10 @@ use nix::sys::{
 
 use super::skeleton::types;
 
+mod ethtool;
+
+pub(super) use ethtool::{driver, merges_packets, rx_vlan_offload};
+
 /// The unit in which packets and the daemon see each other's stores whole.
 pub(super) type Word = u64;
 
@@ -66,7 +70,9 @@ plain_data!(
     node_settings,
     endpoint_v4,
     endpoint_v6,
+    port_ranges,
     ledger,
+    egress,
     backend_counters
 );
 
@@ -356,49 +362,4 @@ pub(super) fn run_xdp(program: BorrowedFd<'_>, frame: &[u8], ingress: u32) -> io
     let metadata_length = (context[0] as usize).min(out.len());
     let frame = out.split_off(metadata_length);
     Ok(RunOutcome { action: options.retval, frame, metadata: out })
-}
-
-/// Fills `buffer`, whose first word is an ethtool command, with the answer for an interface. `false`: there is none.
-fn ethtool(interface: &str, buffer: &mut [u32]) -> bool {
-    const SIOCETHTOOL: libc::c_ulong = 0x8946;
-    // SAFETY: an all-zero ifreq is a valid one.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    let name = interface.as_bytes();
-    if name.len() >= request.ifr_name.len() {
-        return false;
-    }
-    for (target, &byte) in request.ifr_name.iter_mut().zip(name) {
-        *target = byte as libc::c_char;
-    }
-    request.ifr_ifru.ifru_data = buffer.as_mut_ptr().cast();
-    let socket = nix::sys::socket::socket(
-        nix::sys::socket::AddressFamily::Inet,
-        nix::sys::socket::SockType::Datagram,
-        nix::sys::socket::SockFlag::SOCK_CLOEXEC,
-        None,
-    );
-    // SAFETY: callers pass a buffer of the size that its command fills, and it lives through the call.
-    socket.is_ok_and(|socket| unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &mut request) == 0 })
-}
-
-/// The driver of an interface, as `ethtool -i` shows it.
-pub(super) fn driver(interface: &str) -> Option<String> {
-    const GET_DRIVER_INFO: u32 = 3;
-    const DRIVER_INFO_SIZE: usize = 196;
-    const NAME: std::ops::Range<usize> = 4..36;
-    let mut info = [0u32; DRIVER_INFO_SIZE / 4];
-    info[0] = GET_DRIVER_INFO;
-    if !ethtool(interface, &mut info) {
-        return None;
-    }
-    let bytes: Vec<u8> = info.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let name: Vec<u8> = bytes.get(NAME)?.iter().copied().take_while(|&byte| byte != 0).collect();
-    (!name.is_empty()).then(|| String::from_utf8_lossy(&name).into_owned())
-}
-
-/// True where an interface merges packets before the generic XDP program sees them (`ethtool -k`: generic-receive-offload).
-pub(super) fn merges_packets(interface: &str) -> bool {
-    const GET_GRO: u32 = 0x2b;
-    let mut value = [GET_GRO, 0];
-    ethtool(interface, &mut value) && value[1] != 0
 }

@@ -20,7 +20,7 @@ use std::{collections::BTreeSet, time::Instant};
 
 use super::{Applied, Engine, EngineError};
 use crate::{
-    datapath::{Datapath, DatapathError, Slot},
+    datapath::{Datapath, DatapathError, ServiceRecord, Slot},
     maglev::Candidate,
     model::{Service, ServiceAddress},
 };
@@ -74,7 +74,10 @@ impl<D: Datapath> Engine<D> {
         let started = Instant::now();
         let writes = self.datapath.writes();
         let tables = self.tables_published;
+        self.change_egress()?;
+        self.begin_encapsulation()?;
         let refused = self.apply_in_rounds()?;
+        self.finish_encapsulation()?;
         self.dirty = refused.iter().map(|(address, _)| *address).collect();
         let applied = Applied {
             writes: self.datapath.writes() - writes,
@@ -120,6 +123,7 @@ impl<D: Datapath> Engine<D> {
             wanted.into_iter().partition(|service| self.can_change_into(service));
         let mut changes = Vec::with_capacity(running.len());
         for service in running {
+            self.change_policy(&service)?;
             if let Err(error) = self.make_room(&service)? {
                 refused.push((service.address, error));
             }
@@ -161,6 +165,18 @@ impl<D: Datapath> Engine<D> {
         serves.then(|| Service { mode, backends, ..service.clone() })
     }
 
+    /// Changes how a running service's packets are treated, where that is another than before.
+    fn change_policy(&mut self, service: &Service) -> Result<(), DatapathError> {
+        let Some(running) = self.programmed.services.get_mut(&service.address) else { return Ok(()) };
+        if running.record.hash == service.hash {
+            return Ok(());
+        }
+        let record = ServiceRecord { hash: service.hash, ..running.record.clone() };
+        self.datapath.write_policy(running.id, &record)?;
+        running.record = record;
+        Ok(())
+    }
+
     fn publish_and_bind(&mut self, publication: Publication) -> Result<(), DatapathError> {
         let new = publication.new_services();
         let Publication { tables, subjects, leaving } = publication;
@@ -198,6 +214,7 @@ impl<D: Datapath> Engine<D> {
     }
 
     fn bind(&mut self, address: ServiceAddress) -> Result<(), DatapathError> {
+        self.make_room_for_range(address)?;
         let Some(service) = self.programmed.unfinished.get(&address) else { return Ok(()) };
         self.datapath.bind(address, service.id)?;
         let Some(service) = self.programmed.unfinished.remove(&address) else { return Ok(()) };

@@ -32,17 +32,21 @@ impl<D: Datapath> Engine<D> {
         let mut free =
             (1..=highest).filter(|number| !old.is_some_and(|old| old.backends.contains_key(number)));
         let health = self.health.get(&service.name);
-        let mut backends = BTreeMap::new();
+        let (mut backends, mut interfaces) = (BTreeMap::new(), BTreeMap::new());
         for backend in &service.backends {
             let Some(number) = numbers.get(&backend.address).copied().or_else(|| free.next()) else {
                 continue;
             };
             let state = health.map_or(BackendState::Down, |health| health.state(backend.address));
             let next_hop = self.next_hops.get(&backend.address.address);
-            backends.insert(number, goal::backend_record(service, backend, state, next_hop));
+            let encapsulation = &self.encapsulation;
+            backends.insert(number, goal::backend_record(service, backend, state, next_hop, encapsulation));
+            if let Some(route) = next_hop.and_then(goal::route_of) {
+                interfaces.insert(number, route.interface);
+            }
         }
         let candidates = goal::candidates(service, &backends);
-        Goal { backends, candidates }
+        Goal { backends, candidates, interfaces }
     }
 
     /// Marks the backends that went down, in the records that packets use now.
@@ -146,6 +150,8 @@ impl<D: Datapath> Engine<D> {
             if !old.differs_only_in_link(wanted) {
                 link = old.link;
                 link.flags.resolved = false;
+                /* The kernel knows the neighbour on the route's interface, not on the device below it. */
+                link.interface = goal.interfaces.get(&number).copied().unwrap_or(0);
                 if old.source != wanted.source {
                     /* Tunnels would read it while it changes; without an interface their packets are dropped. */
                     link.interface = 0;

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     datapath::{BackendRecord, Link, LinkFlags, Membership, Slot},
     maglev::{self, Candidate},
-    model::{Backend, BackendState, NextHop, Route, Service},
+    model::{Backend, BackendState, Encapsulation, NextHop, Route, Service, SourcePrefix},
 };
 
 /// What a service should be.
@@ -18,6 +18,8 @@ pub(super) struct Goal {
     pub(super) backends: BTreeMap<u16, BackendRecord>,
     /// What the table is to be built for.
     pub(super) candidates: Vec<Candidate>,
+    /// Interfaces by which the kernel reaches the backends, by number; where it knows a route.
+    pub(super) interfaces: BTreeMap<u16, u32>,
 }
 
 /// The record of a backend in `state`, reached by `next_hop`.
@@ -26,22 +28,25 @@ pub(super) fn backend_record(
     backend: &Backend,
     state: BackendState,
     next_hop: Option<&NextHop>,
+    encapsulation: &Encapsulation,
 ) -> BackendRecord {
     let ipv6 = backend.address.address.is_ipv6();
     let route = next_hop.and_then(route_of);
     let flags = LinkFlags {
         resolved: matches!(next_hop, Some(NextHop::Reachable { .. })),
         local: matches!(next_hop, Some(NextHop::Local)),
-        service_tag: false,
+        service_tag: route.is_some_and(|route| route.tags.service),
     };
     let destination_mac = match next_hop {
         Some(NextHop::Reachable { destination_mac, .. }) => *destination_mac,
         _ => [0; 6],
     };
-    let source = route.map(|route| route.source).filter(|source| source.is_ipv6() == ipv6);
+    let own = route.map(|route| route.source).filter(|source| source.is_ipv6() == ipv6);
+    let prefix = encapsulation.source(ipv6).filter(|_| service.mode.encapsulates());
+    let source = prefix.map(SourcePrefix::address).or(own);
     BackendRecord {
         link: Link {
-            interface: route.map_or(0, |route| route.interface),
+            interface: route.map_or(0, |route| if flags.resolved { route.device } else { route.interface }),
             mtu: route.map_or(u16::MAX, |route| route.mtu.try_into().unwrap_or(u16::MAX)),
             state: Membership::Member(state),
             flags,
@@ -52,13 +57,13 @@ pub(super) fn backend_record(
         mode: service.mode,
         inner_ipv6: service.address.address.is_ipv6(),
         source: source.unwrap_or_else(|| unspecified(ipv6)),
-        tags: [0; 2],
+        tags: route.map_or([0; 2], |route| route.tags.tci),
         destination_mac,
         source_mac: route.map_or([0; 6], |route| route.source_mac),
     }
 }
 
-fn route_of(next_hop: &NextHop) -> Option<&Route> {
+pub(super) fn route_of(next_hop: &NextHop) -> Option<&Route> {
     match next_hop {
         NextHop::Reachable { route, .. } => Some(route),
         NextHop::Unresolved { route, .. } => route.as_ref(),

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     datapath::{Datapath, DatapathError, ServiceRecord},
     maglev,
-    model::{Mode, Service, ServiceAddress, backend_records},
+    model::{Service, ServiceAddress, backend_records},
 };
 
 impl<D: Datapath> Engine<D> {
@@ -55,6 +55,7 @@ impl<D: Datapath> Engine<D> {
         if let Some(begun) = self.programmed.unfinished.get_mut(&service.address) {
             if begun.record.slots == slots && begun.record.range.limit == needed {
                 begun.record.mode = service.mode;
+                begun.record.hash = service.hash;
                 self.programmed.nat_sources_unchecked = true;
                 return Ok(Ok(()));
             }
@@ -76,7 +77,8 @@ impl<D: Datapath> Engine<D> {
             return Err(error);
         }
         self.programmed.ids.give_out(id);
-        let record = ServiceRecord { address: service.address, mode: service.mode, slots, range };
+        let record =
+            ServiceRecord { address: service.address, mode: service.mode, hash: service.hash, slots, range };
         let begun =
             ProgrammedService { id, record, table: Vec::new(), backends: BTreeMap::new(), built_for: None };
         /* Before anything is written: should a step fail, this says what is to be cleared or used again. */
@@ -92,7 +94,7 @@ impl<D: Datapath> Engine<D> {
     ) -> Result<(), DatapathError> {
         let running = running.iter().filter_map(|service| self.programmed.services.get(&service.address));
         let new = new.iter().filter_map(|address| self.programmed.unfinished.get(address));
-        let nat = running.chain(new).filter(|service| service.record.mode == Mode::Nat);
+        let nat = running.chain(new).filter(|service| service.record.mode.translates());
         for (address, protocol) in nat.flat_map(ProgrammedService::nat_sources) {
             if !self.programmed.nat_sources.contains(&(address, protocol)) {
                 self.datapath.set_nat_source(address, protocol, true)?;

@@ -8,6 +8,8 @@
 mod allocate;
 mod apply;
 mod change;
+mod egress;
+mod encapsulation;
 mod goal;
 mod health;
 mod make;
@@ -27,7 +29,7 @@ use std::{
 use crate::{
     datapath::{Datapath, DatapathError},
     model::{
-        NextHop, Service, ServiceAddress, ServiceName,
+        Egress, Encapsulation, NextHop, Service, ServiceAddress, ServiceName,
         status::{InterfaceStatus, Problem},
     },
 };
@@ -106,6 +108,9 @@ pub struct Engine<D> {
     /// By the names of the desired services.
     health: HashMap<ServiceName, ServiceHealth>,
     next_hops: BTreeMap<IpAddr, NextHop>,
+    encapsulation: Encapsulation,
+    /// How frames leave for interfaces that are not devices themselves; unknown until told.
+    egress: Option<BTreeMap<u32, Egress>>,
     /// Services whose goal may differ from what is programmed.
     dirty: BTreeSet<ServiceAddress>,
     adopted_services: u32,
@@ -130,6 +135,8 @@ impl<D: Datapath> Engine<D> {
             order: Vec::new(),
             health: HashMap::new(),
             next_hops: BTreeMap::new(),
+            encapsulation: Encapsulation::default(),
+            egress: None,
             dirty: BTreeSet::new(),
             adopted_services,
             tables_published: 0,
@@ -187,6 +194,21 @@ impl<D: Datapath> Engine<D> {
         self.next_hops.extend(next_hops.iter().map(|(address, next_hop)| (*address, next_hop.clone())));
     }
 
+    /// Takes how frames leave for interfaces that are not devices themselves. Takes effect with [`Engine::apply`].
+    pub fn set_egress(&mut self, egress: &Option<BTreeMap<u32, Egress>>) {
+        if egress.is_some() {
+            self.egress.clone_from(egress);
+        }
+    }
+
+    /// Replaces what outer headers of tunnels are like. Takes effect with [`Engine::apply`].
+    pub fn set_encapsulation(&mut self, encapsulation: Encapsulation) {
+        if self.encapsulation != encapsulation {
+            self.encapsulation = encapsulation;
+            self.dirty.extend(self.desired.keys());
+        }
+    }
+
     /// Tells what is attached, for the status.
     pub fn set_interfaces(&mut self, interfaces: Vec<InterfaceStatus>) {
         self.observed.interfaces = interfaces;
@@ -204,7 +226,10 @@ impl<D: Datapath> Engine<D> {
 
     /// True while something remains to be applied.
     pub fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty() || self.programmed.has_leftovers()
+        !self.dirty.is_empty()
+            || self.programmed.has_leftovers()
+            || self.outer_settings_differ()
+            || self.egress_differs()
     }
 
     /// True where a service translates addresses, so that this node must forward replies.

@@ -8,7 +8,7 @@ use crate::{
         Adopted, AdoptedService, BackendRecord, FlowOwner, Membership, RecordRange, ServiceRecord, Slot,
     },
     maglev::Candidate,
-    model::{BackendAddress, BackendState, Mode, Protocol, ServiceAddress},
+    model::{BackendAddress, BackendState, Egress, Protocol, ServiceAddress},
 };
 
 /// A service as the datapath holds it.
@@ -47,7 +47,7 @@ impl ProgrammedService {
     /// Addresses whose packets may be replies to translate.
     pub(super) fn nat_sources(&self) -> impl Iterator<Item = (BackendAddress, Protocol)> + '_ {
         let members = self.backends.values().filter(|record| is_member(record));
-        members.filter(|_| self.record.mode == Mode::Nat).map(|record| (record.address, record.protocol))
+        members.filter(|_| self.record.mode.translates()).map(|record| (record.address, record.protocol))
     }
 }
 
@@ -81,6 +81,8 @@ pub(super) struct Programmed {
     pub(super) services: BTreeMap<ServiceAddress, ProgrammedService>,
     /// Services that were begun to be written: no packet was ever led to them.
     pub(super) unfinished: BTreeMap<ServiceAddress, ProgrammedService>,
+    /// How frames leave for interfaces that are not devices themselves.
+    pub(super) egress: BTreeMap<u32, Egress>,
     /// Keys to unbind.
     pub(super) stray_addresses: BTreeSet<ServiceAddress>,
     /// IDs that no key leads to any more: to be cleared after a grace period, with the records where those are known.
@@ -106,6 +108,7 @@ impl Programmed {
         let mut programmed = Self {
             services: BTreeMap::new(),
             unfinished: BTreeMap::new(),
+            egress: adopted.egress,
             stray_addresses: adopted.stray_addresses.into_iter().collect(),
             retired: BTreeMap::new(),
             retired_backends: BTreeSet::new(),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Engine, programmed::Remains};
 use crate::{
     datapath::{Datapath, DatapathError, Link, Membership},
-    model::ServiceAddress,
+    model::{RANGES_PER_ADDRESS, ServiceAddress},
 };
 
 impl<D: Datapath> Engine<D> {
@@ -46,13 +46,9 @@ impl<D: Datapath> Engine<D> {
         &mut self,
         addresses: &BTreeSet<ServiceAddress>,
     ) -> Result<(), DatapathError> {
-        for &address in addresses.iter().filter(|address| !self.desired.contains_key(address)) {
-            if !self.programmed.services.contains_key(&address) {
-                continue;
-            }
-            self.datapath.unbind(address)?;
-            if let Some(service) = self.programmed.services.remove(&address) {
-                self.programmed.retire(service);
+        for &address in addresses {
+            if !self.desired.contains_key(&address) {
+                self.end_service(address)?;
             }
         }
         /* Those that are desired were finished before this. */
@@ -63,6 +59,35 @@ impl<D: Datapath> Engine<D> {
             self.mark_unused(address, number)?;
         }
         self.remove_nat_sources()
+    }
+
+    fn end_service(&mut self, address: ServiceAddress) -> Result<(), DatapathError> {
+        if !self.programmed.services.contains_key(&address) {
+            return Ok(());
+        }
+        self.datapath.unbind(address)?;
+        if let Some(service) = self.programmed.services.remove(&address) {
+            self.programmed.retire(service);
+        }
+        Ok(())
+    }
+
+    /// Ranges of ports that went make room for a new one where there is none left; their packets are for no service until the
+    /// new one is bound, which is microseconds. Elsewhere they stay until then.
+    pub(super) fn make_room_for_range(&mut self, new: ServiceAddress) -> Result<(), DatapathError> {
+        let shares = |other: &&ServiceAddress| {
+            other.ports.is_range() && ServiceAddress { ports: new.ports, ..**other } == new
+        };
+        let line: Vec<ServiceAddress> = self.programmed.services.keys().filter(shares).copied().collect();
+        if !new.ports.is_range() || line.contains(&new) || line.len() < RANGES_PER_ADDRESS {
+            return Ok(());
+        }
+        for address in line {
+            if !self.desired.contains_key(&address) {
+                self.end_service(address)?;
+            }
+        }
+        Ok(())
     }
 
     fn mark_unused(&mut self, address: ServiceAddress, number: u16) -> Result<(), DatapathError> {

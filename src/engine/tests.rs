@@ -9,6 +9,7 @@ mod health;
 mod random;
 mod restarts;
 mod scale;
+mod shapes;
 mod status;
 mod watched;
 mod world;

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{HealthCheck, NodeAdmission, ServiceAdmission, ServiceName};
+use super::{Encapsulation, HashMode, HealthCheck, NodeAdmission, PortRange, ServiceAdmission, ServiceName};
 
 /// Everything a node is asked to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Desired {
     pub api: ApiSocket,
     /// Sizes of the kernel's maps.
     pub capacity: Capacity,
+    /// Outer headers of tunnels.
+    pub encapsulation: Encapsulation,
     /// Who may use services.
     pub admission: NodeAdmission,
     /// Services in the order of the file; names and addresses unique.
@@ -159,10 +161,17 @@ impl Mode {
 pub struct ServiceAddress {
     /// Address of the service.
     pub address: IpAddr,
-    /// Port of the service.
-    pub port: u16,
+    /// Port or ports of the service.
+    pub ports: PortRange,
     /// Transport protocol.
     pub protocol: Protocol,
+}
+
+impl ServiceAddress {
+    /// What clients connect to with a single port.
+    pub const fn new(address: IpAddr, port: u16, protocol: Protocol) -> Self {
+        Self { address, ports: PortRange::single(port), protocol }
+    }
 }
 
 /// Where a backend listens.
@@ -170,7 +179,8 @@ pub struct ServiceAddress {
 pub struct BackendAddress {
     /// Address of the backend host.
     pub address: IpAddr,
-    /// Port on the backend; in modes that do not rewrite it, equal to the service's.
+    /// Port on the backend; in modes that do not rewrite it, equal to the service's. 0 where the service has a range of
+    /// ports: packets keep the port that the client chose.
     pub port: u16,
 }
 
@@ -183,6 +193,8 @@ pub struct Service {
     pub address: ServiceAddress,
     /// How packets are sent to the backends.
     pub mode: Mode,
+    /// What of a packet decides which backend it gets.
+    pub hash: HashMode,
     /// How many backends the table is sized for; see [`crate::maglev::table_size`].
     pub max_backends: u16,
     /// How backends are probed.
@@ -229,12 +241,19 @@ impl fmt::Display for AttachMode {
 
 impl fmt::Display for ServiceAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", SocketAddr::new(self.address, self.port), self.protocol)
+        match self.address {
+            IpAddr::V4(address) => write!(f, "{address}")?,
+            IpAddr::V6(address) => write!(f, "[{address}]")?,
+        }
+        write!(f, ":{}/{}", self.ports, self.protocol)
     }
 }
 
 impl fmt::Display for BackendAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        SocketAddr::new(self.address, self.port).fmt(f)
+        match self.port {
+            0 => self.address.fmt(f),
+            port => SocketAddr::new(self.address, port).fmt(f),
+        }
     }
 }

@@ -5,9 +5,12 @@
 
 mod admission;
 mod desired;
+mod encapsulation;
+mod hash;
 mod health;
 mod names;
 mod nexthop;
+mod ports;
 mod prefix;
 pub mod status;
 
@@ -16,7 +19,10 @@ pub use desired::{
     ApiSocket, AttachMode, Backend, BackendAddress, Capacity, DEFAULT_SOCKET, Desired, Interface, Mode,
     Protocol, Service, ServiceAddress, backend_records,
 };
+pub use encapsulation::{Encapsulation, GUE_PORT, SourcePrefix};
+pub use hash::HashMode;
 pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, Streak, Verdict};
 pub use names::{InvalidName, ServiceName};
-pub use nexthop::{NextHop, Route};
+pub use nexthop::{Egress, NextHop, Route, VlanTags};
+pub use ports::{PortRange, RANGES_PER_ADDRESS};
 pub use prefix::{InvalidPrefix, Prefix};

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
-use super::{BackendState, Mode, Protocol, ServiceName};
+use super::{BackendAddress, BackendState, HashMode, Mode, PortRange, Protocol, ServiceAddress, ServiceName};
 
 /// The answer to "is it forwarding, and is anything wrong?".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,18 +72,44 @@ pub struct ServiceStatus {
     pub id: u32,
     /// Service address.
     pub address: IpAddr,
-    /// Service port.
+    /// Service port, or the lowest of its ports; 0 where the service has every port.
     pub port: u16,
+    /// Highest of the service's ports; absent where there is only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_end: Option<u16>,
     /// Transport protocol.
     pub protocol: Protocol,
     /// How packets are sent to backends.
     pub mode: Mode,
+    /// What decides which backend a packet gets: `five-tuple`, `source` or `source-destination`.
+    #[serde(default = "five_tuple")]
+    pub hash: String,
+    /// Bits of the client's address that count for `hash`; absent where the whole flow does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash_prefix: Option<u8>,
     /// Slots of its Maglev table.
     pub slots: u32,
     /// Its backends in the order of the configuration.
     pub backends: Vec<BackendStatus>,
     /// Its ledger.
     pub ledger: Ledger,
+}
+
+impl ServiceStatus {
+    /// What clients connect to.
+    pub fn service_address(&self) -> ServiceAddress {
+        let ports = PortRange::new(self.port, self.port_end.unwrap_or(self.port));
+        ServiceAddress {
+            address: self.address,
+            ports: ports.unwrap_or(PortRange::single(self.port)),
+            protocol: self.protocol,
+        }
+    }
+}
+
+/// What decides where nothing is said: daemons that say nothing know nothing else.
+fn five_tuple() -> String {
+    HashMode::FiveTuple.name().to_owned()
 }
 
 /// A backend of a service as it runs.
@@ -94,7 +120,7 @@ pub struct BackendStatus {
     pub id: u32,
     /// Backend address.
     pub address: IpAddr,
-    /// Backend port.
+    /// Backend port; 0 where packets keep the port that the client chose.
     pub port: u16,
     /// Share of new flows relative to the others.
     pub weight: u16,
@@ -110,6 +136,13 @@ pub struct BackendStatus {
     pub packets: u64,
     /// Bytes of those packets, counted from the IP header on as they arrived.
     pub bytes: u64,
+}
+
+impl BackendStatus {
+    /// Where the backend listens.
+    pub fn backend_address(&self) -> BackendAddress {
+        BackendAddress { address: self.address, port: self.port }
+    }
 }
 
 /// How packets get to a backend.

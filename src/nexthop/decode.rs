@@ -4,12 +4,18 @@ use std::net::IpAddr;
 
 use netlink_packet_route::{
     AddressFamily,
-    link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage},
+    link::{
+        InfoData, InfoKind, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+        VlanProtocol, VlanQosMapping,
+    },
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
     route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType, RouteVia},
 };
 
-use super::tables::{Answer, Link, Mac, Neighbour, Path};
+use super::{
+    egress::{Kind, Vlan},
+    tables::{Answer, Link, Mac, Neighbour, Path},
+};
 
 /// An interface by its index; `None` for messages that describe a bridge port or the like.
 pub(super) fn link(message: LinkMessage) -> Option<(u32, Link)> {
@@ -23,17 +29,65 @@ pub(super) fn link(message: LinkMessage) -> Option<(u32, Link)> {
         mtu: 0,
         up: flags.contains(LinkFlags::Up),
         carrier: flags.contains(LinkFlags::LowerUp),
+        loopback: flags.contains(LinkFlags::Loopback),
+        kind: Kind::Device,
     };
     let ethernet = message.header.link_layer_type == LinkLayerType::Ether;
+    let (mut below, mut elsewhere) = (None, false);
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name = name,
             LinkAttribute::Address(bytes) if ethernet => link.mac = Mac::try_from(bytes).ok(),
             LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+            LinkAttribute::Link(index) => below = Some(index),
+            LinkAttribute::LinkNetNsId(_) => elsewhere = true,
+            LinkAttribute::LinkInfo(infos) => link.kind = kind(&infos),
             _ => {}
         }
     }
+    if let Kind::Vlan(vlan) = &mut link.kind {
+        // The index of a device in another network namespace means nothing in ours.
+        vlan.below = below.filter(|_| !elsewhere);
+    }
     Some((message.header.index, link))
+}
+
+/// What kind of device the driver says it is. Devices of hardware drivers say nothing.
+fn kind(infos: &[LinkInfo]) -> Kind {
+    let name = infos.iter().find_map(|info| match info {
+        LinkInfo::Kind(kind) => Some(kind),
+        _ => None,
+    });
+    let data = infos.iter().find_map(|info| match info {
+        LinkInfo::Data(InfoData::Vlan(attributes)) => Some(attributes.as_slice()),
+        _ => None,
+    });
+    match (name, data) {
+        (None, _) => Kind::Device,
+        (Some(InfoKind::Vlan), data) => Kind::Vlan(vlan(data.unwrap_or_default())),
+        (Some(InfoKind::Veth), _) => Kind::Device,
+        (Some(other), _) => Kind::Virtual(other.to_string()),
+    }
+}
+
+fn vlan(attributes: &[InfoVlan]) -> Vlan {
+    let mut vlan = Vlan { id: 0, priority: 0, service: false, below: None };
+    for attribute in attributes {
+        match attribute {
+            InfoVlan::Id(id) => vlan.id = *id,
+            InfoVlan::Protocol(protocol) => vlan.service = *protocol == VlanProtocol::Ieee8021Ad,
+            InfoVlan::EgressQos(mappings) => {
+                // What is forwarded in XDP has the priority that sockets have by default.
+                let default = mappings.iter().find_map(|mapping| match mapping {
+                    VlanQosMapping::Mapping(0, to) => Some(*to as u8 & 7),
+                    _ => None,
+                });
+                vlan.priority = default.unwrap_or(0);
+            }
+            _ => {}
+        }
+    }
+    vlan
 }
 
 /// A neighbour and what is known of it; `None` for proxies and for what is not an IP neighbour.

@@ -6,10 +6,12 @@
 //! No MAC address is ever configured by hand, and no permanent entry is left behind.
 //!
 //! - `kernel`: sockets and requests; `decode`: their messages as plain data
+//! - `egress`: by which device and with which VLAN tags frames leave, for an interface
 //! - `tables`: what is known, and the rule that makes a [`NextHop`] of it, without input or output
 //! - `solicit`: which neighbour is asked for when; `task`: the loop that keeps it all current
 
 mod decode;
+mod egress;
 mod kernel;
 mod solicit;
 mod tables;
@@ -27,7 +29,7 @@ use std::{
 
 use tokio::{sync::watch, task::AbortHandle, time::timeout};
 
-use crate::model::NextHop;
+use crate::model::{Egress, NextHop};
 
 use self::{kernel::Kernel, task::Task};
 
@@ -53,6 +55,8 @@ pub struct Snapshot {
     /// Targets whose neighbour has been asked for and has neither answered nor failed to. Their next hop is unresolved,
     /// and that may change any moment.
     pub pending: BTreeSet<IpAddr>,
+    /// How frames leave for interfaces that are not devices themselves, by index. `None`: not looked up yet.
+    pub egress: Option<BTreeMap<u32, Egress>>,
 }
 
 /// Keeps the next hops of a set of addresses current until it is dropped.

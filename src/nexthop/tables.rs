@@ -8,7 +8,8 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::model::{NextHop, Route};
+use super::egress::{self, Kind};
+use crate::model::{Egress, NextHop, Route};
 
 /// An Ethernet address.
 pub(super) type Mac = [u8; 6];
@@ -27,6 +28,8 @@ pub(super) struct Link {
     /// Switched on by the administrator.
     pub up: bool,
     pub carrier: bool,
+    pub loopback: bool,
+    pub kind: Kind,
 }
 
 /// A host on a link.
@@ -115,7 +118,9 @@ impl Tables {
         let rerouted = working(&self.links) != working(&links);
         // Whoever was behind an interface that went away may not be there when it is back.
         let same = |index: &u32| match (self.links.get(index), links.get(index)) {
-            (Some(old), Some(new)) => new.up && new.carrier && old.name == new.name && old.mac == new.mac,
+            (Some(old), Some(new)) => {
+                new.up && new.carrier && old.name == new.name && old.mac == new.mac && old.kind == new.kind
+            }
             _ => false,
         };
         for (neighbour, entry) in &mut self.neighbours {
@@ -185,6 +190,11 @@ impl Tables {
         self.neighbours.retain(|neighbour, entry| known(entry) || wanted(neighbour));
     }
 
+    /// How frames leave for the interfaces that are not devices themselves.
+    pub fn egress(&self) -> BTreeMap<u32, Egress> {
+        egress::all(&self.links)
+    }
+
     /// The neighbours that targets are reached by, and what each needs.
     pub fn needs(&self) -> HashMap<Neighbour, Option<Need>> {
         let neighbours = self.paths.values().filter_map(|path| match path {
@@ -196,7 +206,7 @@ impl Tables {
 
     fn need(&self, neighbour: &Neighbour) -> Option<Need> {
         let link = self.links.get(&neighbour.interface)?;
-        if link.unusable().is_some() {
+        if link.unusable().is_some() || egress::find(neighbour.interface, &self.links).is_err() {
             return None;
         }
         match self.neighbours.get(neighbour).map(|entry| entry.answer) {
@@ -221,21 +231,39 @@ impl Tables {
                         neighbour.interface
                     ),
                 ),
-                Some(link) => {
-                    let route = link.mac.map(|source_mac| Route {
-                        interface: neighbour.interface,
-                        interface_name: link.name.clone(),
-                        source_mac,
-                        mtu: mtu.map_or(link.mtu, |mtu| mtu.min(link.mtu)),
-                        source: *source,
-                    });
-                    match (link.unusable(), route) {
-                        (None, Some(route)) => self.last_step(neighbour, route, now),
-                        (reason, route) => unresolved(route, reason.unwrap_or_default()),
-                    }
-                }
+                Some(link) => self.by_link(neighbour, link, *source, *mtu, now),
             },
         })
+    }
+
+    /// How packets get to a neighbour on a link that is there.
+    fn by_link(
+        &self,
+        neighbour: &Neighbour,
+        link: &Link,
+        source: IpAddr,
+        mtu: Option<u32>,
+        now: Instant,
+    ) -> Resolution {
+        let interface = neighbour.interface;
+        let egress = egress::find(interface, &self.links);
+        let found = egress.as_ref().ok();
+        let route = Route {
+            interface,
+            device: found.map_or(interface, |(device, _)| *device),
+            tags: found.map(|(_, tags)| *tags).unwrap_or_default(),
+            interface_name: link.name.clone(),
+            source_mac: link.mac.unwrap_or_default(),
+            mtu: mtu.map_or(link.mtu, |mtu| mtu.min(link.mtu)),
+            source,
+        };
+        let reason = match (link.unusable(), egress) {
+            (None, Ok(_)) => return self.last_step(neighbour, route, now),
+            (Some(reason), _) | (None, Err(reason)) => reason,
+        };
+        // By an interface that only the kernel can send by, the kernel does: the route says which.
+        let route = (!link.loopback).then_some(route);
+        Resolution { next_hop: NextHop::Unresolved { route, reason }, pending: false }
     }
 
     fn last_step(&self, neighbour: &Neighbour, route: Route, now: Instant) -> Resolution {

@@ -1,7 +1,7 @@
 //! The loop that keeps the tables current: hears of changes, looks up what they concern, publishes, asks for neighbours.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     net::IpAddr,
     sync::Arc,
     time::Duration,
@@ -275,7 +275,8 @@ impl Task {
         let now = Instant::now();
         self.needs = self.tables.needs();
         self.solicitor.update(&self.needs, now);
-        let mut snapshot = Snapshot { next_hops: BTreeMap::new(), pending: BTreeSet::new() };
+        let egress = Some(self.tables.egress());
+        let mut snapshot = Snapshot { egress, ..Snapshot::default() };
         for target in self.tables.paths.keys() {
             if let Some(resolution) = self.tables.resolve(target, now) {
                 snapshot.next_hops.insert(*target, resolution.next_hop);

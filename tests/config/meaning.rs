@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::{
     config::load,
-    model::{AttachMode, HealthCheck, InitialState, Mode, Probe, Protocol},
+    model::{AttachMode, HashMode, HealthCheck, InitialState, Mode, Probe, Protocol},
 };
 
 use super::{good, refuses, with_backends, with_service};
@@ -17,7 +17,7 @@ fn the_example_is_valid_and_means_what_it_says() {
     assert_eq!(interfaces, [("eth0", AttachMode::Native), ("eth1", AttachMode::Auto)]);
     assert_eq!(desired.api.group.as_deref(), Some("tidegate"));
     let names: Vec<_> = desired.services.iter().map(|service| service.name.as_str()).collect();
-    assert_eq!(names, ["web", "web-6", "dns", "spare"]);
+    assert_eq!(names, ["web", "web-6", "dns", "media", "spare"]);
     let web = &desired.services[0];
     assert_eq!((web.mode, web.max_backends, web.address.protocol), (Mode::Nat, 16, Protocol::Tcp));
     assert_eq!(web.health.probe, Some(Probe::Tcp { port: Some(8081) }));
@@ -33,7 +33,9 @@ fn the_example_is_valid_and_means_what_it_says() {
     );
     assert_eq!(desired.services[1].backends[0].address.to_string(), "[2001:db8:1::11]:80");
     assert_eq!(desired.services[2].address.to_string(), "192.0.2.53:53/udp");
-    assert_eq!(desired.services[3].health, HealthCheck::none());
+    assert_eq!(desired.services[3].address.to_string(), "192.0.2.12:16384-32767/udp");
+    assert_eq!(desired.services[3].hash, HashMode::Source { prefix: 24 });
+    assert_eq!(desired.services[4].health, HealthCheck::none());
 }
 
 /// The values the example shows as defaults are the defaults.
@@ -74,7 +76,7 @@ fn ports_stand_with_the_address_or_apart() {
         "address: 2001:db8::10\nport: 80",
     ] {
         let desired = good(&with_service(&format!("name: web\nprotocol: tcp\nmode: nat\n{text}")));
-        assert_eq!(desired.services[0].address.port, 80, "{text}");
+        assert_eq!(desired.services[0].address.ports.as_single(), Some(80), "{text}");
     }
 }
 

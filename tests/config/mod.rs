@@ -1,11 +1,13 @@
 //! What an operator reads about a configuration file, and what a good one means.
 
+mod encapsulation;
 mod hostile;
 mod manual;
 mod meaning;
 mod node;
 mod reporting;
 mod services;
+mod shapes;
 
 use tidegate::{
     config::{Problem, parse},

@@ -41,7 +41,7 @@ fn ids_are_not_captured_across_restarts() {
     daemon.configure(&services(&[1]));
     daemon.restart();
     answers_as(&lab, 1);
-    assert_unreachable(&lab.client, service(&lab, 0).address);
+    await_unreachable(&lab.client, service(&lab, 0).address);
     assert_eq!(id(&daemon, "b"), id_of_b);
 
     daemon.kill();

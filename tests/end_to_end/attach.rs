@@ -103,7 +103,7 @@ fn detach_takes_all_of_it_away_and_nothing_else() {
     for interface in ["client", "backend1"] {
         assert!(!lab.lb.command(&format!("ip -details link show {interface}")).contains("prog/xdp"));
     }
-    assert_unreachable(&lab.client, (SERVICE_IPV4, 80).into());
+    await_unreachable(&lab.client, (SERVICE_IPV4, 80).into());
     assert_eq!(run(&["detach"]).0, Some(0), "nothing left to do is no failure");
 }
 

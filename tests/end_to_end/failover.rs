@@ -74,7 +74,7 @@ fn without_any_backend_packets_are_dropped_and_counted() {
     let lab = Lab::new(1);
     let service = Service::tcp("web", "nat", (SERVICE_IPV4, 80).into(), all(&lab, false, 80));
     let daemon = Daemon::start(&lab, &configuration(&lab, &[service]));
-    assert_unreachable(&lab.client, (SERVICE_IPV4, 80).into());
+    await_unreachable(&lab.client, (SERVICE_IPV4, 80).into());
     let status = daemon.status();
     let ledger = &status.services[0].ledger;
     assert!(ledger.reasons["drop-no-backend"] > 0 && ledger.forwarded == 0, "{ledger:?}");

@@ -40,7 +40,9 @@ fn first_connection_succeeds(mode: &'static str, ipv6: bool) {
     lab.backends[0].try_command("ip -6 route add default via 2001:db8:1::1").ok();
     lab.lb.command("ip neigh flush all");
     lab.lb.command("ip -6 neigh flush all");
-    let answer = lab.client.fetch(address, SECOND * 9 / 10);
+    let repeated = repeated_syns(&lab.client);
+    let answer = lab.client.fetch(address, REQUEST);
+    assert_eq!(repeated_syns(&lab.client), repeated, "the first SYN was lost");
     daemon.restart();
     let handed_over = daemon.status().services[0].ledger.reasons.get("forward-handoff").copied();
     assert!(answer.is_ok() && handed_over > Some(0), "{answer:?}, {handed_over:?}");

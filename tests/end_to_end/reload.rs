@@ -51,7 +51,7 @@ fn services_and_backends_come_and_go_by_difference() {
     daemon.configure(&configuration(&lab, &[v4(two)]));
     daemon.reload();
     await_until("the service to go", PATIENCE, || daemon.status().services.len() == 1);
-    assert_unreachable(&lab.client, (SERVICE_IPV6, 80).into());
+    await_unreachable(&lab.client, (SERVICE_IPV6, 80).into());
     let answers = spread(40, || lab.client.fetch((SERVICE_IPV4, 80), REQUEST));
     assert_eq!(answers.keys().collect::<Vec<_>>(), ["backend1", "backend2"]);
     assert_ledger_closes(&daemon);

@@ -132,9 +132,18 @@ pub fn assert_ledger_closes(daemon: &Daemon) {
     }
 }
 
-/// A connection attempt that must fail soon.
+/// Waits until connections to an address fail.
 #[track_caller]
-pub fn assert_unreachable(client: &Host, address: SocketAddr) {
-    let answer = client.fetch(address, SECOND / 2);
-    assert!(answer.is_err(), "{address} answers: {answer:?}");
+pub fn await_unreachable(client: &Host, address: SocketAddr) {
+    await_until("connections to fail", PATIENCE, || client.fetch(address, SECOND / 2).is_err());
+}
+
+/// SYNs that a host had to send again because nobody answered: how a lost packet shows, whatever the machine's speed.
+#[track_caller]
+pub fn repeated_syns(host: &Host) -> u64 {
+    let counters = host.run(|| std::fs::read_to_string("/proc/thread-self/net/netstat")).unwrap();
+    let mut lines = counters.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let mut pairs = names.split(' ').zip(values.split(' '));
+    pairs.find(|(name, _)| *name == "TCPSynRetrans").unwrap().1.parse().unwrap()
 }

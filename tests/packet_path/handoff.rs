@@ -12,8 +12,30 @@ use crate::harness::{
     frame::protocol,
     kernel::Kernel,
     lab::{Lab, SECOND, SERVICE_IPV4, SERVICE_IPV6},
-    model::{Backend, NextHop, Node, Service},
+    model::{Backend, NextHop, Node, Reason, Service},
 };
+
+#[test]
+fn a_note_is_obeyed_only_on_the_interface_that_the_packet_came_in_by() {
+    let lab = Lab::new(1);
+    let (client, backend) = (&lab.client, &lab.backends[0]);
+    // Packets come in by a port of a bridge, where their notes are not carried out, and come by once more on the bridge.
+    let bridge = "bridge";
+    lab.lb.command(&format!("ip link add {bridge} type bridge"));
+    lab.lb.command(&format!("ip link set {} master {bridge}", client.peer));
+    lab.lb.command(&format!("ip link set {bridge} up"));
+    let interface = if_nametoindex(backend.peer.as_str()).unwrap();
+    let at = SocketAddr::new(backend.ipv4.into(), 80);
+    let record = Backend { next_hop: NextHop::Unresolved { interface }, ..Backend::new(at, at.ip(), 0) };
+    let service = SocketAddr::new(SERVICE_IPV4.into(), 80);
+    let mut node = Node::new(16);
+    node.services.insert(1, Service::new(service, protocol::UDP, Mode::Dsr).backend(record));
+    let kernel = Kernel::load(&node);
+    let _links = [kernel.attach_xdp_lb(&client.peer), kernel.attach_tc_handoff(bridge)];
+    assert!(client.ask(service, SECOND / 2).is_err(), "nobody has this address");
+    assert!(kernel.ledger(1).packets.get(&Reason::ForwardHandoff).is_some_and(|count| *count > 0));
+    assert_eq!(kernel.tc_handoff_ledger().seen, 0, "notes that were obeyed");
+}
 
 /// A client asks a DSR service in both families, whose one backend is on a known interface behind an unknown MAC address.
 fn ask_unresolved_backends(lab: &Lab) {

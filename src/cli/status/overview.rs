@@ -1,7 +1,5 @@
 //! The whole node: is it forwarding, is anything wrong, then the services.
 
-use std::net::SocketAddr;
-
 use super::text::{Column, counted, ledger, since, table, wrapped};
 use crate::model::{
     BackendState,
@@ -104,7 +102,7 @@ fn totals(status: &Status, columns: u16) -> String {
 
 /// `192.0.2.10:80/tcp`.
 pub(super) fn address(service: &ServiceStatus) -> String {
-    format!("{}/{}", SocketAddr::new(service.address, service.port), service.protocol)
+    service.service_address().to_string()
 }
 
 /// How many backends are up.

@@ -1,7 +1,5 @@
 //! One service and its backends.
 
-use std::net::SocketAddr;
-
 use super::{
     overview::{address, up},
     text::{Column, counted, ledger, table, wrapped},
@@ -19,6 +17,10 @@ pub(super) fn render(service: &ServiceStatus, columns: u16) -> String {
 
 fn headline(service: &ServiceStatus, columns: u16) -> String {
     let ServiceStatus { name, mode, slots, backends, .. } = service;
+    let hash = match service.hash_prefix {
+        Some(prefix) => format!(", hash {}/{prefix}", service.hash),
+        None => String::new(),
+    };
     let all = counted(backends.len(), "backend");
     let verdict = match up(service) {
         0 => format!("NO BACKEND of {} is up", backends.len()),
@@ -26,7 +28,11 @@ fn headline(service: &ServiceStatus, columns: u16) -> String {
         up => format!("{up} of {all} up"),
     };
     let verdict = if backends.is_empty() { "NO BACKEND is configured".to_owned() } else { verdict };
-    wrapped("", &format!("{name}: {}, mode {mode}, {slots} slots; {verdict}", address(service)), columns)
+    wrapped(
+        "",
+        &format!("{name}: {}, mode {mode}{hash}, {slots} slots; {verdict}", address(service)),
+        columns,
+    )
 }
 
 fn backends(backends: &[BackendStatus], columns: u16) -> String {
@@ -35,7 +41,7 @@ fn backends(backends: &[BackendStatus], columns: u16) -> String {
     }
     let row = |backend: &BackendStatus| {
         vec![
-            SocketAddr::new(backend.address, backend.port).to_string(),
+            backend.backend_address().to_string(),
             state(backend.state).to_owned(),
             backend.weight.to_string(),
             backend.slots.to_string(),

@@ -16,7 +16,7 @@ fn services(count: u16, backends: u8) -> Vec<Service> {
             let address = |last: u8| BackendAddress { port: number + 1, ..backend(last) };
             let mut service = probed(in_mode(service(1, &[]), Mode::Nat));
             service.name = name(&format!("s{number}"));
-            service.address.port = number + 1;
+            service.address.ports = (number + 1).into();
             service.max_backends = backends.into();
             service.backends =
                 (0..backends).map(|last| Backend { address: address(last), weight: 1 }).collect();

@@ -4,9 +4,9 @@ use super::checker::{Checker, Operation};
 use crate::{
     datapath::{
         Adopted, BackendCounters, BackendRecord, Datapath, DatapathError, FlowOwner, LedgerCounters, Link,
-        Memory, RecordRange, ServiceRecord, Slot,
+        Memory, OuterSettings, RecordRange, ServiceRecord, Slot,
     },
-    model::{BackendAddress, Protocol, ServiceAddress},
+    model::{BackendAddress, Egress, Protocol, ServiceAddress},
 };
 
 /// A datapath in memory that panics with the first operation that could hurt a packet.
@@ -52,6 +52,10 @@ impl Datapath for Watched {
         self.run(Operation::WriteService(id, record), |memory| memory.write_service(id, record))
     }
 
+    fn write_policy(&mut self, id: u16, record: &ServiceRecord) -> Result<(), DatapathError> {
+        self.run(Operation::Other, |memory| memory.write_policy(id, record))
+    }
+
     fn move_service(&mut self, id: u16, range: RecordRange) -> Result<(), DatapathError> {
         self.run(Operation::MoveService(id, range), |memory| memory.move_service(id, range))
     }
@@ -62,6 +66,18 @@ impl Datapath for Watched {
 
     fn set_last_service_id(&mut self, id: u16) -> Result<(), DatapathError> {
         self.run(Operation::Other, |memory| memory.set_last_service_id(id))
+    }
+
+    fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError> {
+        self.run(Operation::Other, |memory| memory.set_egress(interface, egress))
+    }
+
+    fn outer_settings(&self) -> OuterSettings {
+        self.memory.outer_settings()
+    }
+
+    fn set_outer_settings(&mut self, settings: OuterSettings) -> Result<(), DatapathError> {
+        self.run(Operation::Other, |memory| memory.set_outer_settings(settings))
     }
 
     fn bind(&mut self, address: ServiceAddress, id: u16) -> Result<(), DatapathError> {

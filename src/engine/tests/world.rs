@@ -11,8 +11,8 @@ use crate::{
     engine::{Applied, Engine, EngineError},
     health::{Report, Target},
     model::{
-        Backend, BackendAddress, BackendState, HealthCheck, InitialState, Mode, NextHop, Protocol, Route,
-        Service, ServiceAddress, ServiceName, Verdict,
+        Backend, BackendAddress, BackendState, HashMode, HealthCheck, InitialState, Mode, NextHop, Protocol,
+        Route, Service, ServiceAddress, ServiceName, Verdict, VlanTags,
     },
 };
 
@@ -21,7 +21,7 @@ pub const DOWN: BackendState = BackendState::Down;
 
 /// The address of service `number`.
 pub fn vip(number: u8) -> ServiceAddress {
-    ServiceAddress { address: IpAddr::from([192, 0, 2, number]), port: 80, protocol: Protocol::Tcp }
+    ServiceAddress::new(IpAddr::from([192, 0, 2, number]), 80, Protocol::Tcp)
 }
 
 /// The address of backend `number`.
@@ -39,6 +39,7 @@ pub fn service(number: u8, backends: &[u8]) -> Service {
         name: name(&format!("s{number}")),
         address: vip(number),
         mode: Mode::Ipip,
+        hash: HashMode::FiveTuple,
         max_backends: 2,
         health: HealthCheck::none(),
         backends: backends.iter().map(|&number| Backend { address: backend(number), weight: 1 }).collect(),
@@ -66,6 +67,8 @@ pub fn unresolved(interface: u32) -> NextHop {
 fn route(interface: u32) -> Route {
     Route {
         interface,
+        device: interface,
+        tags: VlanTags::default(),
         interface_name: format!("eth{interface}"),
         source_mac: [2, 0, 0, 0, 0, 1],
         mtu: 1500,

@@ -14,7 +14,7 @@ use nix::sched::{CloneFlags, unshare};
 use tokio::time::timeout;
 
 use super::{super::*, PATIENCE};
-use crate::model::Route;
+use crate::model::{Route, VlanTags};
 
 pub const MAC_0: [u8; 6] = [2, 0, 0, 0, 0, 0x10];
 pub const MAC_1: [u8; 6] = [2, 0, 0, 0, 0, 0x11];
@@ -118,7 +118,9 @@ impl Lab {
 
     pub fn route(&self, interface: &str, source_mac: [u8; 6], source: IpAddr, mtu: u32) -> Route {
         let interface_name = interface.to_owned();
-        Route { interface: index(interface), interface_name, source_mac, mtu, source }
+        let interface = index(interface);
+        let tags = VlanTags::default();
+        Route { interface, device: interface, tags, interface_name, source_mac, mtu, source }
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use tokio::time::{Instant, advance};
 
 use super::super::{
+    egress::{Kind, Vlan},
     solicit::Solicitor,
     tables::{Answer, Link, Need, Neighbour, Path, Tables},
     *,
@@ -22,7 +23,15 @@ fn neighbour() -> Neighbour {
 }
 
 fn link() -> Link {
-    Link { name: "up0".into(), mac: Some([2, 0, 0, 0, 0, 9]), mtu: 1500, up: true, carrier: true }
+    Link {
+        name: "up0".into(),
+        mac: Some([2, 0, 0, 0, 0, 9]),
+        mtu: 1500,
+        up: true,
+        carrier: true,
+        loopback: false,
+        kind: Kind::Device,
+    }
 }
 
 /// One target on the link of one interface.
@@ -96,6 +105,50 @@ fn links_that_neither_come_nor_go_lead_to_no_look_ups() {
     assert!(!tables.set_links(HashMap::from([(7, link()), (8, Link { up: false, ..link() })])));
     assert!(tables.set_links(HashMap::from([(7, link()), (8, link())])));
     assert!(tables.set_links(HashMap::from([(7, link())])));
+}
+
+#[test]
+fn a_neighbour_on_a_sub_interface_is_reached_by_the_device_below_with_its_tag() {
+    let now = Instant::now();
+    let mut tables = tables();
+    let kind = Kind::Vlan(Vlan { id: 10, priority: 0, service: false, below: Some(3) });
+    let above = Link { name: "eth0.10".into(), mtu: 1400, kind, ..link() };
+    let device = Link { name: "eth0".into(), mac: Some(OTHER), ..link() };
+    tables.set_links(HashMap::from([(7, above), (3, device)]));
+    tables.set_neighbour(neighbour(), Answer::Confirmed(MAC), now);
+    let NextHop::Reachable { route, destination_mac } = tables.resolve(&target(), now).unwrap().next_hop
+    else {
+        panic!("not reachable");
+    };
+    assert_eq!(destination_mac, MAC);
+    assert_eq!((route.interface, route.device, route.tags.tci), (7, 3, [10, 0]));
+    assert_eq!((route.mtu, route.source_mac), (1400, [2, 0, 0, 0, 0, 9]), "those of the sub-interface");
+}
+
+#[test]
+fn by_an_interface_that_xdp_cannot_send_by_the_kernel_does_and_finds_the_neighbour_itself() {
+    let now = Instant::now();
+    let mut tables = tables();
+    tables.set_links(HashMap::from([(7, Link { kind: Kind::Virtual("bridge".into()), ..link() })]));
+    tables.set_neighbour(neighbour(), Answer::Confirmed(MAC), now);
+    let resolution = tables.resolve(&target(), now).unwrap();
+    let NextHop::Unresolved { route: Some(route), reason } = resolution.next_hop else { panic!() };
+    assert_eq!(route.interface, 7);
+    assert!(reason.contains("up0 is a virtual interface (bridge)"), "{reason}");
+    assert!(!resolution.pending, "nothing is waited for");
+    assert_eq!(tables.needs()[&neighbour()], None, "nobody need be asked");
+}
+
+#[test]
+fn by_an_interface_without_mac_addresses_the_kernel_sends_but_not_by_the_loopback_one() {
+    let mut tables = tables();
+    for (loopback, expected) in [(false, Some(7)), (true, None)] {
+        tables.set_links(HashMap::from([(7, Link { mac: None, loopback, ..link() })]));
+        match tables.resolve(&target(), Instant::now()).unwrap().next_hop {
+            NextHop::Unresolved { route, .. } => assert_eq!(route.map(|route| route.interface), expected),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,7 +30,7 @@ use skeleton::{LbSkel, LbSkelBuilder, types};
 
 use super::{
     frame::{difference, hex},
-    model::{Flow, Ledger, Node, Outcome, Reason, hash},
+    model::{Action, Flow, Ledger, Node, Outcome, Reason, hash},
 };
 
 /// The loaded programs and their maps. They go when this is dropped.
@@ -88,6 +88,23 @@ impl Kernel {
         run(self.skel.progs.xdp_decap.test_run(input))
     }
 
+    /// Runs `tc_nat` on a frame that leaves by an interface of the calling thread's namespace. What it lets go on is
+    /// [`Action::Pass`].
+    pub fn tc_nat(&self, frame: &[u8]) -> Run {
+        const UNSPECIFIED: u32 = u32::MAX;
+        const SHOT: u32 = 2;
+        let mut output = vec![0; LARGEST_OUTPUT];
+        let input =
+            ProgramInput { data_in: Some(frame), data_out: Some(&mut output), ..ProgramInput::default() };
+        let got = run(self.skel.progs.tc_nat.test_run(input));
+        let action = match got.action {
+            UNSPECIFIED => Action::Pass,
+            SHOT => Action::Drop,
+            other => panic!("tc_nat returned {other}"),
+        };
+        Run { action: action as u32, ..got }
+    }
+
     /// Attaches `xdp_lb` to an interface of the calling thread's namespace, until the link is dropped.
     pub fn attach_xdp_lb(&self, interface: &str) -> Link {
         let index = if_nametoindex(interface).expect("the interface");
@@ -120,6 +137,16 @@ impl Kernel {
     /// The ledger of `xdp_lb`: key 0 has all packets, others those of a service.
     pub fn ledger(&self, key: u32) -> Ledger {
         read_ledger(&self.skel.maps.ledger, key)
+    }
+
+    /// The ledger of `tc_nat`.
+    pub fn tc_nat_ledger(&self) -> Ledger {
+        read_ledger(&self.skel.maps.hook_ledger, 0)
+    }
+
+    /// The ledger of `tc_handoff`.
+    pub fn tc_handoff_ledger(&self) -> Ledger {
+        read_ledger(&self.skel.maps.hook_ledger, 1)
     }
 
     /// The ledger of `xdp_decap`.
@@ -167,6 +194,7 @@ impl Kernel {
         for (key, expected) in &node.ledger {
             assert_eq!(counts(&self.ledger(*key)), counts(expected), "ledger {key}");
         }
+        assert_eq!(counts(&self.tc_nat_ledger()), counts(&node.tc_nat_ledger), "ledger of tc_nat");
         assert_eq!(counts(&self.decap_ledger()), counts(&node.decap_ledger), "ledger of xdp_decap");
         for (&(service, number), &expected) in &node.backend_counters {
             assert_eq!(

@@ -150,6 +150,11 @@ impl Host {
         self.links.lock().unwrap().push(link);
     }
 
+    /// Takes that program off again, for another to be attached.
+    pub fn detach_xdp_pass(&self) {
+        self.links.lock().unwrap().clear();
+    }
+
     /// Attaches `tidegate decap` in place of the program that passes everything, for all addresses that the host owns now.
     #[track_caller]
     pub fn decapsulate(&self) -> Decap {

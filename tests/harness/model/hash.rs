@@ -28,7 +28,7 @@ pub fn five_tuple(source: SocketAddr, destination: SocketAddr, protocol: u8) -> 
         _ => panic!("{source} and {destination} are of different families"),
     };
     let ports =
-        word_of_port(source.port()) << 32 | word_of_port(destination.port()) << 16 | u64::from(protocol);
+        u64::from(protocol) << 32 | word_of_port(destination.port()) << 16 | word_of_port(source.port());
     round(mixed, ports, MULTIPLIER_B).wrapping_mul(MULTIPLIER_A)
 }
 
@@ -75,12 +75,12 @@ pub fn spread_ipv6(hash: u64) -> [u8; 16] {
 
 /// The outer flow label.
 pub fn flow_label(hash: u64) -> u32 {
-    hash as u32 & 0xf_ffff
+    (hash >> 24) as u32 & 0xf_ffff
 }
 
 /// The outer UDP source port: one of the dynamic range.
 pub fn source_port(hash: u64) -> u16 {
-    0xc000 | hash as u16 & 0x3fff
+    0xc000 | (hash >> 24) as u16 & 0x3fff
 }
 
 fn round(state: u64, word: u64, multiplier: u64) -> u64 {

@@ -149,7 +149,7 @@ impl Node {
             return Verdict::untouched(Reason::DropTtlExpired, frame);
         }
         let mut translated = frame.to_vec();
-        translate(&mut translated, view, End::Source, self.services[&flow.service].address);
+        translate(&mut translated, view, End::Source, self.services[&flow.service].address, 1);
         match self.routes.get(&view.destination.ip()).copied().unwrap_or(Route::NotForwarded) {
             Route::Resolved { mtu, .. } | Route::NoNeighbour { mtu, .. }
                 if view.ip_length > usize::from(mtu) =>
@@ -157,12 +157,19 @@ impl Node {
                 Verdict::untouched(Reason::DropTooBig, frame)
             }
             Route::Resolved { interface, source_mac, destination_mac, .. } => {
-                set_macs(&mut translated, destination_mac, source_mac);
+                let kind = view::word(&translated, view.link - 2).to_be_bytes();
+                // Interfaces of the tests are devices: the tags that the reply came with are those of another way.
+                let macs = [destination_mac, source_mac].concat();
+                let translated = [&macs, &kind[..], &translated[view.link..]].concat();
                 transmit(translated, interface, ingress, Reason::ForwardReplyTx, Reason::ForwardReplyRedirect)
             }
             Route::NoNeighbour { interface, .. } => Verdict {
                 metadata: Some(Handoff { ingress, interface, next_hop: None }),
-                ..Verdict::new(Reason::ForwardReplyHandoff, Action::Pass, translated)
+                ..Verdict::new(
+                    Reason::ForwardReplyHandoff,
+                    Action::Pass,
+                    [&translated[..12], &translated[view.link - 2..]].concat(),
+                )
             },
             Route::NotForwarded => Verdict::untouched(Reason::DropReplyNoRoute, frame),
             Route::ForwardingDisabled => Verdict::untouched(Reason::DropForwardingDisabled, frame),
@@ -190,7 +197,7 @@ impl Node {
             if is_ttl_used_up(&frame, view) {
                 return Verdict::untouched(Reason::DropTtlExpired, &frame);
             }
-            translate(&mut frame, view, End::Destination, backend.address);
+            translate(&mut frame, view, End::Destination, backend.address, 1);
         }
         if is_local {
             return Verdict::new(Reason::ForwardLocal, Action::Pass, frame);
@@ -201,8 +208,8 @@ impl Node {
         } else {
             (view::word(&frame, view.link - 2), frame[view.link..].to_vec())
         };
-        // Nobody else's tags are put on: the frame keeps those that it came with until the next hop is known.
-        let as_it_came = |packet| [&frame[..view.link - 2], &kind.to_be_bytes(), packet].concat();
+        // The kernel puts on the tags of the way it takes, and would send those on that the frame came with.
+        let untagged = |packet| [&frame[..12], &kind.to_be_bytes(), packet].concat();
         match backend.next_hop {
             NextHop::Local => unreachable!("handled above"),
             NextHop::Resolved { interface, source_mac, destination_mac } => {
@@ -217,10 +224,10 @@ impl Node {
                     interface,
                     next_hop: (mode == Mode::Dsr).then_some(backend.address.ip()),
                 }),
-                ..Verdict::new(Reason::ForwardHandoff, Action::Pass, as_it_came(&packet))
+                ..Verdict::new(Reason::ForwardHandoff, Action::Pass, untagged(&packet))
             },
             NextHop::NoRoute if mode == Mode::Nat => {
-                Verdict::new(Reason::ForwardHandoff, Action::Pass, as_it_came(&packet))
+                Verdict::new(Reason::ForwardHandoff, Action::Pass, frame)
             }
             NextHop::NoRoute => Verdict::untouched(Reason::DropUnresolved, &frame),
         }

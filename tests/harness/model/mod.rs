@@ -22,6 +22,7 @@ mod node;
 mod outcome;
 mod reason;
 mod rewrite;
+mod stack;
 #[cfg(test)]
 mod tests;
 mod view;

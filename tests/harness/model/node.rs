@@ -112,6 +112,8 @@ pub struct Node {
     pub decap_addresses: BTreeSet<IpAddr>,
     /// What `xdp_lb` did, by service ID; 0: all packets.
     pub ledger: BTreeMap<u32, Ledger>,
+    /// What `tc_nat` did.
+    pub tc_nat_ledger: Ledger,
     /// What `xdp_decap` did.
     pub decap_ledger: Ledger,
     /// Packets and bytes sent to backends, by service ID and number.
@@ -128,6 +130,7 @@ impl Node {
             routes: BTreeMap::new(),
             decap_addresses: BTreeSet::new(),
             ledger: BTreeMap::new(),
+            tc_nat_ledger: Ledger::default(),
             decap_ledger: Ledger::default(),
             backend_counters: BTreeMap::new(),
         }

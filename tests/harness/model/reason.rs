@@ -43,6 +43,7 @@ reasons! {
     PassNotTunnelled = 22 "PASS_NOT_TUNNELLED",
     PassOuterNotLocal = 23 "PASS_OUTER_NOT_LOCAL",
     PassExtensionHeader = 24 "PASS_EXTENSION_HEADER",
+    PassOuterChecksum = 27 "PASS_OUTER_CHECKSUM",
     DropBadLength = 32 "DROP_BAD_LENGTH",
     DropNoBackend = 33 "DROP_NO_BACKEND",
     DropBackendDown = 34 "DROP_BACKEND_DOWN",
@@ -56,6 +57,7 @@ reasons! {
     DropInternal = 42 "DROP_INTERNAL",
     DropInnerMalformed = 43 "DROP_INNER_MALFORMED",
     DropInnerNotLocal = 44 "DROP_INNER_NOT_LOCAL",
+    DropEcnConflict = 45 "DROP_ECN_CONFLICT",
 }
 
 impl Reason {

@@ -25,8 +25,8 @@ pub fn is_ttl_used_up(frame: &[u8], view: &View) -> bool {
     frame[ttl_offset(view)] <= 1
 }
 
-/// Gives the packet another source or destination, and takes one off its TTL.
-pub fn translate(frame: &mut [u8], view: &View, end: End, new: SocketAddr) {
+/// Gives the packet another source or destination, and takes `hops` off its TTL.
+pub fn translate(frame: &mut [u8], view: &View, end: End, new: SocketAddr, hops: u8) {
     let before = frame.to_vec();
     let is_ipv6 = view.source.is_ipv6();
     let (width, first) = if is_ipv6 { (16, 8) } else { (4, 12) };
@@ -34,7 +34,7 @@ pub fn translate(frame: &mut [u8], view: &View, end: End, new: SocketAddr) {
     let port = view.link + view.ip_header + if end == End::Source { 0 } else { 2 };
     frame[address..address + width].copy_from_slice(&octets(new.ip()));
     frame[port..port + 2].copy_from_slice(&new.port().to_be_bytes());
-    frame[ttl_offset(view)] -= 1;
+    frame[ttl_offset(view)] -= hops;
     if !is_ipv6 {
         let header = |frame: &[u8]| without(&frame[view.link..view.link + view.ip_header], 10);
         let found = word(&before, view.link + 10);

@@ -128,7 +128,7 @@ fn ipip_puts_the_packet_into_an_outer_header_of_the_backends_family() {
             let mut outer = Network::between(source, at(backend).ip()).with_traffic_class(0xb9);
             let hash = hash::five_tuple(SocketAddr::new(client, 40000), at(service), 6);
             if let Network::V6(ip) = &mut outer {
-                ip.flow_label = hash as u32 & 0xf_ffff;
+                ip.flow_label = (hash >> 24) as u32 & 0xf_ffff;
             }
             let mut expected = packet.inside(outer);
             expected.ethernet = to_backend(if at(backend).is_ipv6() { 0x11 } else { 11 });
