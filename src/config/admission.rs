@@ -67,6 +67,7 @@ fn sources(field: &Field<'_>, address: Option<ServiceAddress>) -> Option<Sources
             "the service's address is {family} and the list names no {family} prefix, so that {effect}"
         ));
     }
+    let prefixes = prefixes.into();
     Some(if is_allow { Sources::Allow(prefixes) } else { Sources::Deny(prefixes) })
 }
 

@@ -79,6 +79,10 @@ pub const REASONS: &[Reason] = &[
     Reason::new(code::DROP_INNER_MALFORMED, "drop-inner-malformed"),
     Reason::new(code::DROP_INNER_NOT_LOCAL, "drop-inner-not-local"),
     Reason::new(code::DROP_ECN_CONFLICT, "drop-ecn-conflict"),
+    Reason::new(code::DROP_BLOCKED, "drop-blocked"),
+    Reason::new(code::DROP_SOURCE_REFUSED, "drop-source-refused"),
+    Reason::new(code::DROP_RATE_LIMIT, "drop-rate-limit"),
+    Reason::new(code::DROP_BOGON, "drop-bogon"),
 ];
 
 /// One block of the ledger, added up over all CPUs.

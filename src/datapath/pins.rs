@@ -13,7 +13,7 @@ use super::{error::DatapathError, sys};
 pub const DEFAULT_PINS: &str = "/sys/fs/bpf/tidegate";
 
 /// The maps of the load balancer. `node` is made last and removed first: its content says that all are there.
-pub(super) const LOAD_BALANCER_MAPS: [&str; 15] = [
+pub(super) const LOAD_BALANCER_MAPS: [&str; 19] = [
     "node",
     "services_v4",
     "services_v6",
@@ -25,6 +25,10 @@ pub(super) const LOAD_BALANCER_MAPS: [&str; 15] = [
     "nat_sources_v4",
     "nat_sources_v6",
     "flows",
+    "admission",
+    "source_limits",
+    "source_lists_v4",
+    "source_lists_v6",
     "egress",
     "ledger",
     "hook_ledger",

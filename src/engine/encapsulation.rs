@@ -62,6 +62,7 @@ mod tests {
             hash: crate::model::HashMode::FiveTuple,
             max_backends: 1,
             health: HealthCheck::none(),
+            admission: crate::model::ServiceAdmission::default(),
             backends: vec![Backend { address: backend, weight: 1 }],
         }
     }

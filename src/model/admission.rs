@@ -1,5 +1,7 @@
 //! Who may use services, and how much of them.
 
+use std::sync::Arc;
+
 use super::Prefix;
 
 /// What holds for every service of a node.
@@ -27,9 +29,9 @@ pub struct ServiceAdmission {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sources {
     /// Only these.
-    Allow(Vec<Prefix>),
+    Allow(Arc<[Prefix]>),
     /// All but these.
-    Deny(Vec<Prefix>),
+    Deny(Arc<[Prefix]>),
 }
 
 /// A token bucket.

@@ -12,7 +12,7 @@ use crate::{
     health::{Report, Target},
     model::{
         Backend, BackendAddress, BackendState, HashMode, HealthCheck, InitialState, Mode, NextHop, Protocol,
-        Route, Service, ServiceAddress, ServiceName, Verdict, VlanTags,
+        Route, Service, ServiceAddress, ServiceAdmission, ServiceName, Verdict, VlanTags,
     },
 };
 
@@ -42,6 +42,7 @@ pub fn service(number: u8, backends: &[u8]) -> Service {
         hash: HashMode::FiveTuple,
         max_backends: 2,
         health: HealthCheck::none(),
+        admission: ServiceAdmission::default(),
         backends: backends.iter().map(|&number| Backend { address: backend(number), weight: 1 }).collect(),
     }
 }

@@ -58,6 +58,10 @@ reasons! {
     DropInnerMalformed = 43 "DROP_INNER_MALFORMED",
     DropInnerNotLocal = 44 "DROP_INNER_NOT_LOCAL",
     DropEcnConflict = 45 "DROP_ECN_CONFLICT",
+    DropBlocked = 60 "DROP_BLOCKED",
+    DropSourceRefused = 61 "DROP_SOURCE_REFUSED",
+    DropRateLimit = 62 "DROP_RATE_LIMIT",
+    DropBogon = 63 "DROP_BOGON",
 }
 
 impl Reason {
