@@ -126,8 +126,9 @@ fn rate(field: &Field<'_>) -> Option<Rate> {
         return Some(Rate { per_second, burst: per_second });
     }
     let fields = field.mapping(&["rate", "burst"])?;
-    let per_second =
-        fields.require("rate", "say how many a second, such as 1000/s").and_then(|field| per_second(&field))?;
+    let per_second = fields
+        .require("rate", "say how many a second, such as 1000/s")
+        .and_then(|field| per_second(&field))?;
     let burst = match fields.get("burst") {
         Some(field) => {
             let highest = per_second.saturating_mul(LONGEST_BURST);
@@ -143,7 +144,8 @@ fn per_second(field: &Field<'_>) -> Option<u32> {
     let number = text.strip_suffix("/s").unwrap_or_default();
     let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     if !digits || number.len() > 1 && number.starts_with('0') {
-        return field.refused(format!("{} is not a rate; write how many a second, such as 1000/s", quoted(text)));
+        return field
+            .refused(format!("{} is not a rate; write how many a second, such as 1000/s", quoted(text)));
     }
     match number.parse::<u32>() {
         Ok(number) if (1..=Rate::HIGHEST).contains(&number) => Some(number),

@@ -11,7 +11,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
 use super::{
     DatapathError,
     kernel::Kernel,
-    skeleton::types::{self, admission_checks as check, limit_kind as kind},
+    skeleton::types::{self, admission_checks as check, limit_kind},
     sources::{self, SourceList},
     sys::{PlainData, Word},
 };
@@ -29,7 +29,7 @@ const _: () = {
 
 /// Rules that one call to the kernel carries.
 const RULES_PER_BATCH: usize = 1 << 15;
-const KINDS: usize = kind::LIMIT_KINDS.0 as usize;
+const KINDS: usize = limit_kind::LIMIT_KINDS.0 as usize;
 
 /// What is looked at before a packet may use a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,10 +103,10 @@ impl AdmissionRecord {
             ..Self::default()
         };
         for (limit, rate) in [
-            (kind::LIMIT_PACKETS, limits.packets),
-            (kind::LIMIT_NEW_FLOWS, limits.new_flows),
-            (kind::LIMIT_SOURCE_PACKETS, limits.source_packets),
-            (kind::LIMIT_SOURCE_NEW_FLOWS, limits.source_new_flows),
+            (limit_kind::LIMIT_PACKETS, limits.packets),
+            (limit_kind::LIMIT_NEW_FLOWS, limits.new_flows),
+            (limit_kind::LIMIT_SOURCE_PACKETS, limits.source_packets),
+            (limit_kind::LIMIT_SOURCE_NEW_FLOWS, limits.source_new_flows),
         ] {
             if let Some(rate) = rate {
                 record.interval[limit.0 as usize] = interval(rate);

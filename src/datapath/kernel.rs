@@ -12,7 +12,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::time::{ClockId, clock_gettime};
 
 use super::{
-    AdmissionRecord, Adopted, AdoptedService, BackendCounters, Datapath, DatapathError, OuterSettings, SourceList,
+    AdmissionRecord, Adopted, AdoptedService, BackendCounters, Datapath, DatapathError, OuterSettings,
+    SourceList,
     ledger::LedgerCounters,
     load::{self, ElementTypes, Maps, Programs, Sizes},
     pins::{LOAD_BALANCER_MAPS, Pins, PinsLock},
@@ -506,12 +507,7 @@ impl Datapath for Kernel {
         self.replace_admission(id, record)
     }
 
-    fn write_sources(
-        &mut self,
-        id: u16,
-        ipv6: bool,
-        list: Option<&SourceList>,
-    ) -> Result<(), DatapathError> {
+    fn write_sources(&mut self, id: u16, ipv6: bool, list: Option<&SourceList>) -> Result<(), DatapathError> {
         self.replace_sources(id, ipv6, list)
     }
 

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    AdmissionRecord, Adopted, AdoptedAdmission, AdoptedService, BackendCounters, BackendRecord, Datapath, DatapathError, FlowOwner,
-    LedgerCounters, Link, Membership, OuterSettings, RecordRange, ServiceRecord, Slot, SourceList,
+    AdmissionRecord, Adopted, AdoptedAdmission, AdoptedService, BackendCounters, BackendRecord, Datapath,
+    DatapathError, FlowOwner, LedgerCounters, Link, Membership, OuterSettings, RecordRange, ServiceRecord,
+    Slot, SourceList,
 };
 use crate::model::{BackendAddress, Egress, Encapsulation, Protocol, RANGES_PER_ADDRESS, ServiceAddress};
 
@@ -229,12 +230,7 @@ impl Datapath for Memory {
         Ok(())
     }
 
-    fn write_sources(
-        &mut self,
-        id: u16,
-        ipv6: bool,
-        list: Option<&SourceList>,
-    ) -> Result<(), DatapathError> {
+    fn write_sources(&mut self, id: u16, ipv6: bool, list: Option<&SourceList>) -> Result<(), DatapathError> {
         if self.fail_sources {
             return Err(DatapathError::system("replace a list of sources", "a failure was injected"));
         }

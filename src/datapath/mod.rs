@@ -152,12 +152,7 @@ pub trait Datapath: Send {
 
     /// Replaces the list of sources of service `id`, or for 0 of the node: each packet meets the old or the new list whole. With
     /// `None` there is none; only after a grace period in which no record named it.
-    fn write_sources(
-        &mut self,
-        id: u16,
-        ipv6: bool,
-        list: Option<&SourceList>,
-    ) -> Result<(), DatapathError>;
+    fn write_sources(&mut self, id: u16, ipv6: bool, list: Option<&SourceList>) -> Result<(), DatapathError>;
 
     /// Says how frames leave for an interface; `None`: by itself.
     fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError>;

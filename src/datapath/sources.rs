@@ -78,7 +78,8 @@ impl SourceList {
                 IpAddr::V4(address) => u128::from(address.to_bits()),
                 IpAddr::V6(address) => address.to_bits(),
             };
-            let rule = u64::from(prefix.length()) << 2 | u64::from(prefix.is_ipv6()) << 1 | u64::from(*allowed);
+            let rule =
+                u64::from(prefix.length()) << 2 | u64::from(prefix.is_ipv6()) << 1 | u64::from(*allowed);
             for word in [(bits >> 64) as u64, bits as u64, rule] {
                 state = mix(state ^ word).wrapping_add(key[1]);
             }

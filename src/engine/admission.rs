@@ -150,7 +150,8 @@ impl<D: Datapath> Engine<D> {
     /// When services are as they should be: what an earlier process left is cleared, and packets of services without checks of
     /// their own do not look for them.
     pub(super) fn finish_admission(&mut self) -> Result<(), DatapathError> {
-        if !self.admission.pending && self.admission.record(NODE).checks.services == self.admission.has_services()
+        if !self.admission.pending
+            && self.admission.record(NODE).checks.services == self.admission.has_services()
         {
             return Ok(());
         }

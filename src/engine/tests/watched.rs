@@ -3,8 +3,8 @@
 use super::checker::{Checker, Operation};
 use crate::{
     datapath::{
-        AdmissionRecord, Adopted, BackendCounters, BackendRecord, Datapath, DatapathError, FlowOwner, LedgerCounters, Link,
-        Memory, OuterSettings, RecordRange, ServiceRecord, Slot, SourceList,
+        AdmissionRecord, Adopted, BackendCounters, BackendRecord, Datapath, DatapathError, FlowOwner,
+        LedgerCounters, Link, Memory, OuterSettings, RecordRange, ServiceRecord, Slot, SourceList,
     },
     model::{BackendAddress, Egress, Protocol, ServiceAddress},
 };
@@ -72,12 +72,7 @@ impl Datapath for Watched {
         self.memory.write_admission(id, record)
     }
 
-    fn write_sources(
-        &mut self,
-        id: u16,
-        ipv6: bool,
-        list: Option<&SourceList>,
-    ) -> Result<(), DatapathError> {
+    fn write_sources(&mut self, id: u16, ipv6: bool, list: Option<&SourceList>) -> Result<(), DatapathError> {
         self.memory.write_sources(id, ipv6, list)
     }
 
