@@ -9,7 +9,9 @@
 #include "lib/decapsulate.h"
 #include "lib/flow.h"
 #include "lib/forward.h"
+#include "lib/icmp.h"
 #include "lib/reply.h"
+#include "lib/respond.h"
 
 /* What the driver is to do with a packet for which this is the reason. */
 static __always_inline int xdp_action_of(__u32 reason)
@@ -17,6 +19,9 @@ static __always_inline int xdp_action_of(__u32 reason)
 	switch (reason) {
 	case FORWARD_TX:
 	case FORWARD_REPLY_TX:
+	case DROP_NO_BACKEND_ANSWERED:
+	case DROP_TOO_BIG_ANSWERED:
+	case DROP_TTL_EXPIRED_ANSWERED:
 		return XDP_TX;
 	case FORWARD_REDIRECT:
 	case FORWARD_REPLY_REDIRECT:
@@ -45,11 +50,11 @@ static __always_inline __u32 handle_request(struct xdp_md *ctx, struct packet *p
 	table_hash = hash_for_table(packet, service, hash);
 	reason = service->mode == MODE_NAT ? choose_tracked(service_id, service, table_hash, packet, &choice)
 					   : choose_by_table(service_id, service, table_hash, &choice);
-	if (reason)
-		return reason;
-	reason = forward_to_backend(ctx, packet, service, &choice, hash);
-	if (reason < LEDGER_FIRST_PASSED)
-		account_backend(choice.record, packet->ip_length);
+	if (!reason)
+		reason = forward_to_backend(ctx, packet, service, &choice, hash);
+	if (reason >= LEDGER_FIRST_PASSED)
+		return answer_request(ctx, packet, service, &choice, reason);
+	account_backend(choice.record, packet->ip_length);
 	return reason;
 }
 
@@ -67,7 +72,9 @@ static __always_inline __u32 handle_reply(struct xdp_md *ctx, struct packet *pac
 		return PASS_NOT_A_REPLY;
 	}
 	reason = nat_reply(ctx, packet, service);
-	return reason ? reason : forward_to_client(ctx, packet, service);
+	if (!reason)
+		reason = forward_to_client(ctx, packet, service);
+	return reason >= LEDGER_FIRST_DROPPED ? answer_reply(ctx, packet, *service_id, reason) : reason;
 }
 
 /* The load balancer: every packet that arrives on an interface. */
@@ -81,7 +88,9 @@ int xdp_lb(struct xdp_md *ctx)
 	reason = parse_xdp(ctx, &packet);
 	if (packet.fragment && !reason)
 		reason = PASS_FRAGMENT;
-	if (!reason) {
+	if (reason == PASS_NOT_TCP_UDP && is_icmp(&packet)) {
+		reason = handle_icmp(ctx, &packet, &service_id);
+	} else if (!reason) {
 		service_id = find_service(&packet);
 		if (service_id)
 			reason = handle_request(ctx, &packet, service_id);

@@ -9,6 +9,7 @@ mod encap;
 mod end_to_end;
 #[allow(dead_code, unused_imports, reason = "a toolbox: no single test needs all of it")]
 mod harness;
+mod icmp;
 mod packet_path;
 mod shape;
 mod torn_tables;

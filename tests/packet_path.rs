@@ -34,7 +34,12 @@ fn the_load_balancer_agrees_with_the_model_on_random_packets() {
         check(&frame, &expected, &got, &before, &kernel.ledger(0));
     }
     kernel.assert_state(&node);
-    let never = [Reason::DropForwardingDisabled, Reason::DropInternal];
+    let never = [
+        Reason::DropForwardingDisabled,
+        Reason::DropInternal,
+        Reason::PassNoBackend,
+        Reason::PassIcmpUnknownFlow,
+    ];
     let of_others = [
         Reason::ForwardDecapsulated,
         Reason::PassNotTunnelled,

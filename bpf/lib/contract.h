@@ -11,6 +11,7 @@ struct contract {
 	enum address_family address_family;
 	enum forward_mode forward_mode;
 	enum hash_mode hash_mode;
+	enum no_backend_action no_backend_action;
 	enum backend_state backend_state;
 	enum backend_flags backend_flags;
 	enum flow_kind flow_kind;

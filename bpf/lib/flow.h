@@ -142,8 +142,9 @@ static __always_inline void flow_touch(const struct flow_query *query, struct fl
 			updated.entry.kind = FLOW_HALF_OPEN;
 		}
 	}
+	/* Only if it is still this flow's: the daemon may have removed it meanwhile, and must not find it back. */
 	if (updated.word != word.word)
-		*(volatile __u64 *)&flow->owner = updated.word;
+		__sync_val_compare_and_swap((__u64 *)&flow->owner, word.word, updated.word);
 }
 
 static __always_inline void flow_write(const struct flow_query *query, struct flow *flow, __u32 owner,

@@ -40,19 +40,18 @@ static __always_inline __u32 hand_off(struct xdp_md *ctx, const struct packet *p
 	return reason ? reason : FORWARD_HANDOFF;
 }
 
-/* Sends a packet of a service to the backend chosen for it. */
-static __always_inline __u32 forward_to_backend(struct xdp_md *ctx, const struct packet *packet,
-						const struct service *service, const struct choice *choice, __u64 hash)
+/* True where the packet fits the way to the backend, outer headers included. */
+static __always_inline int fits_path(const struct packet *packet, const struct choice *choice)
+{
+	return choice->flags & BACKEND_LOCAL || packet->ip_length + encapsulation_overhead(choice) <= choice->mtu;
+}
+
+/* Sends a packet that fits, and is translated where it must be, to a backend. */
+static __always_inline __u32 send_to_backend(struct xdp_md *ctx, const struct packet *packet,
+					     const struct choice *choice, __u64 hash)
 {
 	__u32 reason;
 
-	if (!(choice->flags & BACKEND_LOCAL) && packet->ip_length + encapsulation_overhead(choice) > choice->mtu)
-		return DROP_TOO_BIG;
-	if (choice->backend->mode == MODE_NAT) {
-		reason = nat_request(ctx, packet, service, choice->backend);
-		if (reason)
-			return reason;
-	}
 	if (choice->flags & BACKEND_LOCAL)
 		return FORWARD_LOCAL;
 	if (!(choice->flags & BACKEND_RESOLVED))
@@ -66,27 +65,49 @@ static __always_inline __u32 forward_to_backend(struct xdp_md *ctx, const struct
 	return FORWARD_REDIRECT;
 }
 
+/* Sends a packet of a service to the backend chosen for it. */
+static __always_inline __u32 forward_to_backend(struct xdp_md *ctx, const struct packet *packet,
+						const struct service *service, const struct choice *choice, __u64 hash)
+{
+	__u32 reason;
+
+	if (!fits_path(packet, choice))
+		return DROP_TOO_BIG;
+	if (choice->backend->mode == MODE_NAT) {
+		reason = nat_request(ctx, packet, service, choice->backend);
+		if (reason)
+			return reason;
+	}
+	return send_to_backend(ctx, packet, choice, hash);
+}
+
+/* Fills the question after the route of a translated reply. */
+static __always_inline void fib_towards_client(struct xdp_md *ctx, const struct packet *packet,
+					       const struct service *service, struct bpf_fib_lookup *fib)
+{
+	fib->l4_protocol = packet->protocol;
+	fib->sport = reply_port(packet, service);
+	fib->dport = packet->destination_port;
+	fib->tot_len = packet->ip_length;
+	fib->ifindex = ctx->ingress_ifindex;
+	if (packet->family == FAMILY_IPV4) {
+		fib->family = AF_INET;
+		fib->ipv4_src = service->address[0];
+		fib->ipv4_dst = packet->destination[0];
+	} else {
+		fib->family = AF_INET6;
+		__builtin_memcpy(fib->ipv6_src, service->address, sizeof(fib->ipv6_src));
+		__builtin_memcpy(fib->ipv6_dst, packet->destination, sizeof(fib->ipv6_dst));
+	}
+}
+
 /* Sends a translated reply to its client, by the kernel's routing table: there is no record of clients' next hops. */
 static __always_inline __u32 forward_to_client(struct xdp_md *ctx, const struct packet *packet,
 					       const struct service *service)
 {
-	struct bpf_fib_lookup fib = {
-		.l4_protocol = packet->protocol,
-		.sport = reply_port(packet, service),
-		.dport = packet->destination_port,
-		.tot_len = packet->ip_length,
-		.ifindex = ctx->ingress_ifindex,
-	};
+	struct bpf_fib_lookup fib = {};
 
-	if (packet->family == FAMILY_IPV4) {
-		fib.family = AF_INET;
-		fib.ipv4_src = service->address[0];
-		fib.ipv4_dst = packet->destination[0];
-	} else {
-		fib.family = AF_INET6;
-		__builtin_memcpy(fib.ipv6_src, service->address, sizeof(fib.ipv6_src));
-		__builtin_memcpy(fib.ipv6_dst, packet->destination, sizeof(fib.ipv6_dst));
-	}
+	fib_towards_client(ctx, packet, service, &fib);
 	switch (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
 		return send_reply(ctx, packet, fib.ifindex, fib.dmac, fib.smac);

@@ -19,18 +19,32 @@ struct translation {
 	__u8 source; /* translate the source, else the destination */
 };
 
-static __always_inline __u32 translate_ipv4(void *l3, void *data_end, const struct translation *translation)
+/* Takes one off the TTL. Returns LEDGER_NONE, or the reason to drop the packet where it is used up. */
+static __always_inline __u32 take_hop_ipv4(struct iphdr *ip)
+{
+	if (ip->ttl <= 1)
+		return DROP_TTL_EXPIRED;
+	/* TTL is the high byte of its word: one less is the word 0x0100 less. */
+	ip->check = checksum_replace(ip->check, bpf_htons(0x0100), 0);
+	ip->ttl--;
+	return LEDGER_NONE;
+}
+
+static __always_inline __u32 take_hop_ipv6(struct ipv6hdr *ip)
+{
+	if (ip->hop_limit <= 1)
+		return DROP_TTL_EXPIRED;
+	ip->hop_limit--;
+	return LEDGER_NONE;
+}
+
+static __always_inline __u32 translate_address_ipv4(void *l3, void *data_end, const struct translation *translation)
 {
 	struct iphdr *ip = l3;
 
 	if ((void *)(ip + 1) > data_end)
 		return DROP_INTERNAL;
-	if (ip->ttl <= 1)
-		return DROP_TTL_EXPIRED;
 	ip->check = checksum_replace(ip->check, translation->old_address_sum, translation->new_address_sum);
-	/* TTL is the high byte of its word: one less is the word 0x0100 less. */
-	ip->check = checksum_replace(ip->check, bpf_htons(0x0100), 0);
-	ip->ttl--;
 	if (translation->source)
 		ip->saddr = translation->address[0];
 	else
@@ -38,16 +52,48 @@ static __always_inline __u32 translate_ipv4(void *l3, void *data_end, const stru
 	return LEDGER_NONE;
 }
 
-static __always_inline __u32 translate_ipv6(void *l3, void *data_end, const struct translation *translation)
+static __always_inline __u32 translate_address_ipv6(void *l3, void *data_end, const struct translation *translation)
 {
 	struct ipv6hdr *ip = l3;
 
 	if ((void *)(ip + 1) > data_end)
 		return DROP_INTERNAL;
-	if (ip->hop_limit <= 1)
-		return DROP_TTL_EXPIRED;
-	ip->hop_limit--;
 	__builtin_memcpy(translation->source ? &ip->saddr : &ip->daddr, translation->address, sizeof(ip->saddr));
+	return LEDGER_NONE;
+}
+
+static __always_inline __u32 translate_ipv4(void *l3, void *data_end, const struct translation *translation)
+{
+	if (l3 + sizeof(struct iphdr) > data_end)
+		return DROP_INTERNAL;
+	if (take_hop_ipv4(l3))
+		return DROP_TTL_EXPIRED;
+	return translate_address_ipv4(l3, data_end, translation);
+}
+
+static __always_inline __u32 translate_ipv6(void *l3, void *data_end, const struct translation *translation)
+{
+	if (l3 + sizeof(struct ipv6hdr) > data_end)
+		return DROP_INTERNAL;
+	if (take_hop_ipv6(l3))
+		return DROP_TTL_EXPIRED;
+	return translate_address_ipv6(l3, data_end, translation);
+}
+
+/* Translates the port, and the checksum with it. */
+static __always_inline __u32 translate_l4(void *l4, void *data_end, __u8 protocol,
+					  const struct translation *translation)
+{
+	struct udphdr *ports = l4; /* TCP has its ports in the same place */
+
+	if ((void *)(ports + 1) > data_end)
+		return DROP_INTERNAL;
+	if (translation->source)
+		ports->source = translation->port;
+	else
+		ports->dest = translation->port;
+	if (checksum_replace_l4(l4, data_end, protocol, translation->old_endpoint_sum, translation->new_endpoint_sum))
+		return DROP_INTERNAL;
 	return LEDGER_NONE;
 }
 
@@ -58,39 +104,35 @@ static __always_inline __u32 translate(struct xdp_md *ctx, const struct packet *
 	void *data_end = (void *)(long)ctx->data_end;
 	void *l3 = data + (packet->l3_offset & OFFSET_MASK);
 	void *l4 = data + (packet->l4_offset & OFFSET_MASK);
-	struct udphdr *ports = l4; /* TCP has its ports in the same place */
 	__u32 reason;
 
-	if ((void *)(ports + 1) > data_end)
+	if (l4 + sizeof(struct udphdr) > data_end)
 		return DROP_INTERNAL;
 	reason = packet->family == FAMILY_IPV4 ? translate_ipv4(l3, data_end, translation)
 					       : translate_ipv6(l3, data_end, translation);
-	if (reason)
-		return reason;
-	if (translation->source)
-		ports->source = translation->port;
-	else
-		ports->dest = translation->port;
-	if (checksum_replace_l4(l4, data_end, packet->protocol, translation->old_endpoint_sum,
-				translation->new_endpoint_sum))
-		return DROP_INTERNAL;
-	return LEDGER_NONE;
+	return reason ? reason : translate_l4(l4, data_end, packet->protocol, translation);
+}
+
+/* The translation of a request's destination, from the service to the backend. A port that is kept is in neither sum. */
+static __always_inline void translation_of_request(const struct packet *packet, const struct service *service,
+						   const struct backend *backend, struct translation *translation)
+{
+	translation->address = backend->address;
+	translation->port = backend->port ? backend->port : packet->destination_port;
+	translation->old_address_sum = checksum_without(service->endpoint_sum, service->port);
+	translation->new_address_sum = checksum_without(backend->endpoint_sum, backend->port);
+	translation->old_endpoint_sum = service->endpoint_sum;
+	translation->new_endpoint_sum = backend->endpoint_sum;
+	translation->source = 0;
 }
 
 /* Gives a request the backend as its destination. */
 static __always_inline __u32 nat_request(struct xdp_md *ctx, const struct packet *packet, const struct service *service,
 					 const struct backend *backend)
 {
-	/* A port that is kept is in neither of the endpoint sums. */
-	struct translation translation = {
-		.address = backend->address,
-		.port = backend->port ? backend->port : packet->destination_port,
-		.old_address_sum = checksum_without(service->endpoint_sum, service->port),
-		.new_address_sum = checksum_without(backend->endpoint_sum, backend->port),
-		.old_endpoint_sum = service->endpoint_sum,
-		.new_endpoint_sum = backend->endpoint_sum,
-	};
+	struct translation translation;
 
+	translation_of_request(packet, service, backend, &translation);
 	return translate(ctx, packet, &translation);
 }
 
@@ -112,21 +154,28 @@ static __always_inline __be16 reply_port(const struct packet *packet, const stru
 	return service->port ? service->port : packet->source_port;
 }
 
-/* Gives a reply the service as its source. */
-static __always_inline __u32 nat_reply(struct xdp_md *ctx, const struct packet *packet, const struct service *service)
+/* The translation of a reply's source, from the backend to the service. */
+static __always_inline void translation_of_reply(const struct packet *packet, const struct service *service,
+						 struct translation *translation)
 {
 	__u16 address_sum = sum_address(packet->source, packet);
 	__be16 replaced_port = service->port ? packet->source_port : 0;
-	struct translation translation = {
-		.address = service->address,
-		.port = reply_port(packet, service),
-		.old_address_sum = address_sum,
-		.new_address_sum = checksum_without(service->endpoint_sum, service->port),
-		.old_endpoint_sum = checksum_fold(address_sum + replaced_port),
-		.new_endpoint_sum = service->endpoint_sum,
-		.source = 1,
-	};
 
+	translation->address = service->address;
+	translation->port = reply_port(packet, service);
+	translation->old_address_sum = address_sum;
+	translation->new_address_sum = checksum_without(service->endpoint_sum, service->port);
+	translation->old_endpoint_sum = checksum_fold(address_sum + replaced_port);
+	translation->new_endpoint_sum = service->endpoint_sum;
+	translation->source = 1;
+}
+
+/* Gives a reply the service as its source. */
+static __always_inline __u32 nat_reply(struct xdp_md *ctx, const struct packet *packet, const struct service *service)
+{
+	struct translation translation;
+
+	translation_of_reply(packet, service, &translation);
 	return translate(ctx, packet, &translation);
 }
 

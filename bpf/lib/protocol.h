@@ -48,6 +48,27 @@
 #define TCP_ACK 0x10
 #define TCP_URG 0x20
 
+/* ICMP (RFC 792, 1812) and ICMPv6 (RFC 4443): the messages that we read or send. */
+#define ICMP_DEST_UNREACH	 3
+#define ICMP_SOURCE_QUENCH	 4
+#define ICMP_TIME_EXCEEDED	 11
+#define ICMP_PARAMETER_PROBLEM	 12
+#define ICMP_PORT_UNREACH	 3
+#define ICMP_FRAG_NEEDED	 4
+#define ICMPV6_DEST_UNREACH	 1
+#define ICMPV6_PKT_TOOBIG	 2
+#define ICMPV6_TIME_EXCEEDED	 3
+#define ICMPV6_PARAMETER_PROBLEM 4
+#define ICMPV6_PORT_UNREACH	 4
+
+/* The fixed part of an ICMP or ICMPv6 error; the quoted packet follows. */
+struct icmp_header {
+	__u8 type;
+	__u8 code;
+	__u16 check;
+	__be32 rest; /* by type: an MTU, a pointer, or nothing */
+};
+
 struct vlan_tag {
 	__be16 tci;
 	__be16 ethertype; /* of what follows the tag */

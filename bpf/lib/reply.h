@@ -3,7 +3,7 @@
 #ifndef TIDEGATE_REPLY_H
 #define TIDEGATE_REPLY_H
 
-#include "nat.h"
+#include "icmp.h"
 
 /* Bytes that must be linear for the headers to be read: as far as extension headers are followed, and TCP. */
 #define REPLY_HEADERS (OFFSET_MASK + 20)
@@ -56,6 +56,21 @@ static __always_inline __u32 translate_reply(struct __sk_buff *skb, const struct
 	return FORWARD_REPLY_HANDOFF;
 }
 
+/* An ICMP packet that leaves this node. */
+static __always_inline __u32 icmp_reply_from_stack(struct __sk_buff *skb, struct packet *packet)
+{
+	struct quotation quotation = {};
+	__u32 reason, service_id;
+
+	/* The quoted headers are seldom linear. */
+	bpf_skb_pull_data(skb, skb->len < ICMP_TRANSLATED ? skb->len : ICMP_TRANSLATED);
+	reason = icmp_read_tc(skb, packet, &quotation);
+	if (reason)
+		return reason;
+	service_id = find_quoted_service(packet);
+	return service_id ? icmp_from_stack(skb, packet, &quotation, service_id) : PASS_NOT_TCP_UDP;
+}
+
 /* Judges a packet that leaves this node, and translates it where it is the reply of a tracked flow. */
 static __always_inline __u32 reply_from_stack(struct __sk_buff *skb, struct packet *packet)
 {
@@ -70,6 +85,8 @@ static __always_inline __u32 reply_from_stack(struct __sk_buff *skb, struct pack
 		__builtin_memset(packet, 0, sizeof(*packet));
 		reason = parse_tc(skb, packet);
 	}
+	if (reason == PASS_NOT_TCP_UDP && is_icmp(packet))
+		return icmp_reply_from_stack(skb, packet);
 	if (reason)
 		return reason;
 	/* Only the first piece has ports: translated alone, it would never be put together with the others. */

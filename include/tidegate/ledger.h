@@ -32,7 +32,9 @@ enum ledger_reason {
 	PASS_NOT_TUNNELLED = 22,    /* not IP in IP, GRE or GUE */
 	PASS_OUTER_NOT_LOCAL = 23,  /* tunnelled, to an address that is not this host's */
 	PASS_EXTENSION_HEADER = 24, /* IPv6 extension headers: too many, too deep, or with a way-point */
-	PASS_OUTER_CHECKSUM = 27,   /* tunnelled, but a checksum of the outer headers is wrong */
+	PASS_NO_BACKEND = 25,	    /* the service has no usable backend and asks that its packets be passed then */
+	PASS_ICMP_UNKNOWN_FLOW = 26, /* ICMP error that quotes a packet of a NAT service, but of no tracked flow */
+	PASS_OUTER_CHECKSUM = 27,    /* tunnelled, but a checksum of the outer headers is wrong */
 
 	/* Dropped. */
 	DROP_BAD_LENGTH = 32,	       /* for a service, but its lengths exceed the frame or contradict each other */
@@ -49,6 +51,9 @@ enum ledger_reason {
 	DROP_INNER_MALFORMED = 43,     /* tunnelled, but what is inside is not a sound IP packet */
 	DROP_INNER_NOT_LOCAL = 44,     /* tunnelled to this host, but the inner destination is not its own */
 	DROP_ECN_CONFLICT = 45,	       /* tunnelled, met congestion, and its transport cannot be told (RFC 6040) */
+	DROP_NO_BACKEND_ANSWERED = 48, /* the same as without "answered", and the sender was told so */
+	DROP_TOO_BIG_ANSWERED = 49,
+	DROP_TTL_EXPIRED_ANSWERED = 50,
 	DROP_BLOCKED = 60,	       /* for a service, but the node's lists of source prefixes refuse its source */
 	DROP_SOURCE_REFUSED = 61,      /* for a service that does not serve its source */
 	DROP_RATE_LIMIT = 62,	       /* above a limit of the service */

@@ -35,6 +35,13 @@ enum hash_mode {
 	HASH_SOURCE_DESTINATION = 2, /* the same and the service's address */
 };
 
+/* What becomes of packets while the service has no usable backend. */
+enum no_backend_action {
+	NO_BACKEND_DROP = 0,
+	NO_BACKEND_REJECT = 1, /* answered with a TCP reset or an ICMP error */
+	NO_BACKEND_PASS = 2,   /* given to the kernel */
+};
+
 /* State of a backend within its service. */
 enum backend_state {
 	BACKEND_UNUSED = 0, /* not a member; its number may still be named by a flow */
@@ -88,7 +95,7 @@ struct port_ranges {
 
 /*
  * A service, by its ID. Written whole before a key leads to it. Later only `backends_base` and `backends_limit`
- * change, together, by one 8-byte store.
+ * change, together, by one 8-byte store, and `on_no_backend`, by one of the word that it is in.
  */
 struct service {
 	__be32 address[4];
@@ -98,12 +105,12 @@ struct service {
 	__be16 port;	      /* 0: a range, whose ports are kept on the way to the backends and back */
 	__u16 endpoint_sum;   /* one's complement sum of address and port, for incremental checksums */
 	__u8 protocol;
-	__u8 family; /* enum address_family */
-	__u8 mode;   /* enum forward_mode */
-	__u8 pad;
-	__u8 hash;	  /* enum hash_mode */
-	__u8 hash_prefix; /* bits of the client's address that count; 0 for HASH_FIVE_TUPLE */
-	__u8 pad2[2];
+	__u8 family;	    /* enum address_family */
+	__u8 mode;	    /* enum forward_mode */
+	__u8 on_no_backend; /* enum no_backend_action */
+	__u8 hash;	    /* enum hash_mode */
+	__u8 hash_prefix;   /* bits of the client's address that count; 0 for HASH_FIVE_TUPLE */
+	__u8 pad[2];
 	__u16 first_port; /* of the range; both are `port` where there is none */
 	__u16 last_port;
 	__u32 reserved_word;

@@ -12,9 +12,9 @@ use super::{
     ports::{SeenRanges, check_overlap, check_probe, ports},
     problem::quoted,
 };
-use crate::model::{Backend, HealthCheck, Mode, Protocol, Service, ServiceAddress, ServiceName};
+use crate::model::{Backend, HealthCheck, Mode, OnNoBackend, Protocol, Service, ServiceAddress, ServiceName};
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "name",
     "address",
     "port",
@@ -23,6 +23,7 @@ const KEYS: [&str; 13] = [
     "mode",
     "hash",
     "hash-prefix",
+    "on-no-backend",
     "table",
     "sources",
     "limits",
@@ -33,6 +34,11 @@ const PROTOCOLS: [(&str, Protocol); 2] = [("tcp", Protocol::Tcp), ("udp", Protoc
 const MODES: [(&str, Mode); 5] = {
     let [nat, dsr, ipip, gre, gue] = Mode::ALL;
     [(nat.name(), nat), (dsr.name(), dsr), (ipip.name(), ipip), (gre.name(), gre), (gue.name(), gue)]
+};
+
+const ON_NO_BACKEND: [(&str, OnNoBackend); 3] = {
+    let [drop, reject, pass] = OnNoBackend::ALL;
+    [(drop.name(), drop), (reject.name(), reject), (pass.name(), pass)]
 };
 
 /// Backends that a table is sized for where nothing is said and no more are listed.
@@ -69,6 +75,10 @@ fn service(field: &Field<'_>, base: &HealthCheck, seen: &mut Seen) -> Option<Ser
     let mode = fields
         .require("mode", "say how packets are sent to backends: nat, dsr, ipip, gre or gue")
         .and_then(|field| field.choice(&MODES));
+    let on_no_backend = match fields.get("on-no-backend") {
+        Some(field) => field.choice(&ON_NO_BACKEND),
+        None => Some(OnNoBackend::default()),
+    };
     let health = match fields.get("health") {
         Some(field) => health(&field, base),
         None => Some(base.clone()),
@@ -90,6 +100,7 @@ fn service(field: &Field<'_>, base: &HealthCheck, seen: &mut Seen) -> Option<Ser
         address: address?,
         mode: mode?,
         hash: hash?,
+        on_no_backend: on_no_backend?,
         max_backends: max_backends?,
         health: health?,
         admission: admission?,

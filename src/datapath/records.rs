@@ -11,7 +11,9 @@ use super::{
     skeleton::types,
     sys::{PlainData, Word},
 };
-use crate::model::{BackendAddress, BackendState, HashMode, Mode, PortRange, Protocol, ServiceAddress};
+use crate::model::{
+    BackendAddress, BackendState, HashMode, Mode, OnNoBackend, PortRange, Protocol, ServiceAddress,
+};
 
 const _: () = {
     assert!(size_of::<types::service>() == 64);
@@ -20,6 +22,7 @@ const _: () = {
     assert!(offset_of!(types::service, protocol) == POLICY_OFFSET);
     assert!(offset_of!(types::service, hash) / 8 == POLICY_OFFSET / 8);
     assert!(offset_of!(types::service, hash_prefix) / 8 == POLICY_OFFSET / 8);
+    assert!(offset_of!(types::service, on_no_backend) / 8 == POLICY_OFFSET / 8);
     assert!(size_of::<types::backend>() == 64);
     assert!(offset_of!(types::backend, link) == 0);
     assert!(size_of::<types::backend_link>() == 8);
@@ -76,6 +79,8 @@ pub struct ServiceRecord {
     pub mode: Mode,
     /// What of a packet decides which slot it gets.
     pub hash: HashMode,
+    /// What becomes of packets while no backend is usable.
+    pub on_no_backend: OnNoBackend,
     /// Slots of its table.
     pub slots: u32,
     /// Its backend records.
@@ -236,6 +241,19 @@ fn mode_from_number(number: u8) -> Option<Mode> {
     Mode::ALL.into_iter().find(|&mode| mode_number(mode) == number)
 }
 
+fn on_no_backend_number(action: OnNoBackend) -> u8 {
+    let number = match action {
+        OnNoBackend::Drop => types::no_backend_action::NO_BACKEND_DROP,
+        OnNoBackend::Reject => types::no_backend_action::NO_BACKEND_REJECT,
+        OnNoBackend::Pass => types::no_backend_action::NO_BACKEND_PASS,
+    };
+    number.0 as u8
+}
+
+fn on_no_backend_from_number(number: u8) -> Option<OnNoBackend> {
+    OnNoBackend::ALL.into_iter().find(|&action| on_no_backend_number(action) == number)
+}
+
 fn hash_number(hash: HashMode) -> u8 {
     let number = match hash {
         HashMode::FiveTuple => types::hash_mode::HASH_FIVE_TUPLE,
@@ -280,6 +298,7 @@ impl ServiceRecord {
             hash_prefix: self.hash.prefix().unwrap_or(0),
             first_port: ports.first(),
             last_port: ports.last(),
+            on_no_backend: on_no_backend_number(self.on_no_backend),
             ..Default::default()
         }
     }
@@ -302,7 +321,14 @@ impl ServiceRecord {
         };
         let hash = hash_from_numbers(raw.hash, raw.hash_prefix)?;
         let range = RecordRange { base: raw.backends_base, limit: raw.backends_limit };
-        let record = Self { address, mode: mode_from_number(raw.mode)?, hash, slots: raw.slots, range };
+        let record = Self {
+            address,
+            mode: mode_from_number(raw.mode)?,
+            hash,
+            on_no_backend: on_no_backend_from_number(raw.on_no_backend)?,
+            slots: raw.slots,
+            range,
+        };
         let same = PlainData::bytes(&record.to_raw()) == PlainData::bytes(raw);
         (same && raw.slots > 0).then_some(record)
     }
@@ -502,6 +528,7 @@ mod tests {
             address: ServiceAddress::new("2001:db8::10".parse().unwrap(), 443, Protocol::Tcp),
             mode: Mode::Nat,
             hash: HashMode::Source { prefix: 56 },
+            on_no_backend: OnNoBackend::Reject,
             slots: 4001,
             range: RecordRange { base: 33, limit: 33 },
         };
@@ -525,6 +552,7 @@ mod tests {
                 address,
                 mode: Mode::Nat,
                 hash: HashMode::FiveTuple,
+                on_no_backend: OnNoBackend::Drop,
                 slots: 4001,
                 range: RecordRange { base: 33, limit: 33 },
             };

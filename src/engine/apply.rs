@@ -175,10 +175,14 @@ impl<D: Datapath> Engine<D> {
     /// Changes how a running service's packets are treated, where that is another than before.
     fn change_policy(&mut self, service: &Service) -> Result<(), DatapathError> {
         let Some(running) = self.programmed.services.get_mut(&service.address) else { return Ok(()) };
-        if running.record.hash == service.hash {
+        let record = ServiceRecord {
+            hash: service.hash,
+            on_no_backend: service.on_no_backend,
+            ..running.record.clone()
+        };
+        if record == running.record {
             return Ok(());
         }
-        let record = ServiceRecord { hash: service.hash, ..running.record.clone() };
         self.datapath.write_policy(running.id, &record)?;
         running.record = record;
         Ok(())

@@ -41,8 +41,8 @@ mod tests {
     use crate::{
         datapath::{Memory, Step},
         model::{
-            Backend, BackendAddress, Encapsulation, HealthCheck, Mode, NextHop, Protocol, Route, Service,
-            ServiceAddress, SourcePrefix, VlanTags,
+            Backend, BackendAddress, Encapsulation, HealthCheck, Mode, NextHop, OnNoBackend, Protocol, Route,
+            Service, ServiceAddress, SourcePrefix, VlanTags,
         },
     };
 
@@ -60,6 +60,7 @@ mod tests {
             },
             mode,
             hash: crate::model::HashMode::FiveTuple,
+            on_no_backend: OnNoBackend::Drop,
             max_backends: 1,
             health: HealthCheck::none(),
             admission: crate::model::ServiceAdmission::default(),

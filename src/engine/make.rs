@@ -78,8 +78,14 @@ impl<D: Datapath> Engine<D> {
             return Err(error);
         }
         self.programmed.ids.give_out(id);
-        let record =
-            ServiceRecord { address: service.address, mode: service.mode, hash: service.hash, slots, range };
+        let record = ServiceRecord {
+            address: service.address,
+            mode: service.mode,
+            hash: service.hash,
+            on_no_backend: service.on_no_backend,
+            slots,
+            range,
+        };
         let begun =
             ProgrammedService { id, record, table: Vec::new(), backends: BTreeMap::new(), built_for: None };
         /* Before anything is written: should a step fail, this says what is to be cleared or used again. */

@@ -11,7 +11,7 @@ use crate::{
     datapath::{Datapath, DatapathError, Membership},
     maglev,
     model::{
-        BackendState, NextHop, Service,
+        BackendState, NextHop, OnNoBackend, Service,
         status::{
             BackendStatus, FlowTableStatus, InterfaceStatus, Ledger, NextHopStatus, Problem, Publication,
             ServiceStatus, Status,
@@ -160,6 +160,7 @@ impl<D: Datapath> Engine<D> {
             mode: programmed.record.mode,
             hash: programmed.record.hash.name().to_owned(),
             hash_prefix: programmed.record.hash.prefix(),
+            on_no_backend: programmed.record.on_no_backend,
             slots: programmed.record.slots,
             backends,
             ledger: Ledger::from(&self.datapath.ledger(programmed.id)?),
@@ -189,14 +190,18 @@ fn service_problem(service: &ServiceStatus) -> Option<Problem> {
     if service.backends.is_empty() {
         return Some(Problem {
             message: format!("service {} has no backends", service.name),
-            remedy: "its packets are dropped; add backends".to_owned(),
+            remedy: format!("its packets are {}; add backends", fate(service.on_no_backend)),
         });
     }
     let up = service.backends.iter().filter(|backend| backend.state == BackendState::Up).count();
     if up == 0 {
         return Some(Problem {
             message: format!("service {} has no backend that is up", service.name),
-            remedy: format!("its packets are dropped; see `tidegate status {}`", service.name),
+            remedy: format!(
+                "its packets are {}; see `tidegate status {}`",
+                fate(service.on_no_backend),
+                service.name
+            ),
         });
     }
     let unresolved = service.backends.iter().find_map(|backend| match &backend.next_hop {
@@ -210,6 +215,15 @@ fn service_problem(service: &ServiceStatus) -> Option<Problem> {
         remedy: "packets take the slower way through the kernel meanwhile; check the route and the neighbour"
             .to_owned(),
     })
+}
+
+/// What becomes of the packets of a service without a usable backend.
+fn fate(on_no_backend: OnNoBackend) -> &'static str {
+    match on_no_backend {
+        OnNoBackend::Drop => "dropped",
+        OnNoBackend::Reject => "rejected",
+        OnNoBackend::Pass => "passed to the kernel",
+    }
 }
 
 fn next_hop_status(next_hop: Option<&NextHop>) -> NextHopStatus {

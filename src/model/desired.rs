@@ -156,6 +156,33 @@ impl Mode {
     }
 }
 
+/// What becomes of packets while their service has no usable backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnNoBackend {
+    /// They are dropped: clients try again until their time is up.
+    #[default]
+    Drop,
+    /// They are answered with a TCP reset, or with an ICMP error "port unreachable": clients fail at once.
+    Reject,
+    /// They are given to the kernel of this node, which may have a server of its own for them.
+    Pass,
+}
+
+impl OnNoBackend {
+    /// Every choice, in the order of the manual.
+    pub const ALL: [Self; 3] = [Self::Drop, Self::Reject, Self::Pass];
+
+    /// Its name in configuration, API and CLI.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Reject => "reject",
+            Self::Pass => "pass",
+        }
+    }
+}
+
 /// What clients connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceAddress {
@@ -195,6 +222,8 @@ pub struct Service {
     pub mode: Mode,
     /// What of a packet decides which backend it gets.
     pub hash: HashMode,
+    /// What becomes of packets while no backend is usable.
+    pub on_no_backend: OnNoBackend,
     /// How many backends the table is sized for; see [`crate::maglev::table_size`].
     pub max_backends: u16,
     /// How backends are probed.
@@ -224,6 +253,12 @@ impl fmt::Display for Protocol {
 }
 
 impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for OnNoBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

@@ -17,7 +17,7 @@ pub mod status;
 pub use admission::{Limits, NodeAdmission, Rate, ServiceAdmission, Sources};
 pub use desired::{
     ApiSocket, AttachMode, Backend, BackendAddress, Capacity, DEFAULT_SOCKET, Desired, Interface, Mode,
-    Protocol, Service, ServiceAddress, backend_records,
+    OnNoBackend, Protocol, Service, ServiceAddress, backend_records,
 };
 pub use encapsulation::{Encapsulation, GUE_PORT, SourcePrefix};
 pub use hash::HashMode;

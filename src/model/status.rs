@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
-use super::{BackendAddress, BackendState, HashMode, Mode, PortRange, Protocol, ServiceAddress, ServiceName};
+use super::{
+    BackendAddress, BackendState, HashMode, Mode, OnNoBackend, PortRange, Protocol, ServiceAddress,
+    ServiceName,
+};
 
 /// The answer to "is it forwarding, and is anything wrong?".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +90,8 @@ pub struct ServiceStatus {
     /// Bits of the client's address that count for `hash`; absent where the whole flow does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash_prefix: Option<u8>,
+    /// What becomes of packets while no backend is usable.
+    pub on_no_backend: OnNoBackend,
     /// Slots of its Maglev table.
     pub slots: u32,
     /// Its backends in the order of the configuration.

@@ -12,8 +12,8 @@ use tidegate::{
         RecordRange, RunOutcome, ServiceRecord, Slot,
     },
     model::{
-        AttachMode, BackendAddress, BackendState, Capacity, Encapsulation, Interface, Mode, Protocol,
-        ServiceAddress, SourcePrefix,
+        AttachMode, BackendAddress, BackendState, Capacity, Encapsulation, Interface, Mode, OnNoBackend,
+        Protocol, ServiceAddress, SourcePrefix,
     },
 };
 
@@ -101,6 +101,7 @@ impl Bench {
             address,
             mode: case.mode,
             hash: tidegate::model::HashMode::FiveTuple,
+            on_no_backend: OnNoBackend::Drop,
             slots: SLOTS,
             range,
         };

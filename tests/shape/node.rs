@@ -108,8 +108,14 @@ impl Programs {
             }
         }
         let slots = SLOTS as u32;
-        let record =
-            ServiceRecord { address: shape.address, mode: shape.mode, hash: shape.hash, slots, range };
+        let record = ServiceRecord {
+            address: shape.address,
+            mode: shape.mode,
+            hash: shape.hash,
+            on_no_backend: tidegate::model::OnNoBackend::Drop,
+            slots,
+            range,
+        };
         kernel.write_service(id, &record).unwrap();
         let numbers = (0..SLOTS).map(|slot| Slot::settled((slot % shape.backends.len()) as u16 + 1));
         kernel.publish(&[(id, numbers.collect())]).unwrap();

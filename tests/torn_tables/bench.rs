@@ -12,7 +12,7 @@ use tidegate::{
         BackendRecord, DEFAULT_PINS, Datapath, Kernel, Link, LinkFlags, Membership, Options, Pins,
         RecordRange, ServiceRecord, Slot,
     },
-    model::{BackendAddress, BackendState, Capacity, HashMode, Mode, Protocol, ServiceAddress},
+    model::{BackendAddress, BackendState, Capacity, HashMode, Mode, OnNoBackend, Protocol, ServiceAddress},
 };
 
 use crate::harness::{
@@ -62,8 +62,14 @@ impl Bench {
             protocol: Protocol::Tcp,
         };
         let range = RecordRange { base: 1, limit: 8 };
-        let record =
-            ServiceRecord { address, mode: Mode::Dsr, hash: HashMode::FiveTuple, slots: SLOTS as u32, range };
+        let record = ServiceRecord {
+            address,
+            mode: Mode::Dsr,
+            hash: HashMode::FiveTuple,
+            on_no_backend: OnNoBackend::Drop,
+            slots: SLOTS as u32,
+            range,
+        };
         kernel.write_service(SERVICE, &record).unwrap();
         for number in [1, 2] {
             kernel.write_backend(range.record(number).unwrap(), Some(&backend(number))).unwrap();

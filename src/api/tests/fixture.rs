@@ -18,7 +18,7 @@ use tokio::{
 use crate::{
     api::{Observe, ObserveError, bind, serve},
     model::{
-        ApiSocket, BackendState, Mode, Protocol,
+        ApiSocket, BackendState, Mode, OnNoBackend, Protocol,
         status::{
             BackendStatus, InterfaceStatus, Ledger, NextHopStatus, Problem, Publication, ServiceStatus,
             Status,
@@ -211,6 +211,7 @@ pub(crate) fn service(
         mode,
         hash: "five-tuple".to_owned(),
         hash_prefix: None,
+        on_no_backend: OnNoBackend::Drop,
         slots: 4099,
         backends,
         ledger: ledger(900_007, 900_000, 0, 7),

@@ -3,7 +3,7 @@
 use super::world::*;
 use crate::{
     datapath::{Membership, Step},
-    model::{Backend, BackendAddress, Mode, Service},
+    model::{Backend, BackendAddress, Mode, OnNoBackend, Service},
 };
 
 #[test]
@@ -158,5 +158,15 @@ fn ipv6_services_and_backends_are_written_as_such() {
     let record = world.record(1, six.backends[0].address).unwrap();
     assert!(record.link.ipv6 && record.source.is_ipv6() && !record.inner_ipv6);
     assert!(!record.link.flags.resolved, "nothing is known of the way there");
+    world.assert_as_new();
+}
+
+#[test]
+fn what_becomes_of_packets_without_a_backend_is_changed_by_one_store() {
+    let mut world = World::new();
+    world.desire_and_apply(&[service(1, &[1])]);
+    let rejecting = [Service { on_no_backend: OnNoBackend::Reject, ..service(1, &[1]) }];
+    assert_eq!(world.desire_and_apply(&rejecting).1, [Step::WritePolicy(1)]);
+    assert_eq!(world.desire_and_apply(&rejecting).1, []);
     world.assert_as_new();
 }

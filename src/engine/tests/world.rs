@@ -11,8 +11,9 @@ use crate::{
     engine::{Applied, Engine, EngineError},
     health::{Report, Target},
     model::{
-        Backend, BackendAddress, BackendState, HashMode, HealthCheck, InitialState, Mode, NextHop, Protocol,
-        Route, Service, ServiceAddress, ServiceAdmission, ServiceName, Verdict, VlanTags,
+        Backend, BackendAddress, BackendState, HashMode, HealthCheck, InitialState, Mode, NextHop,
+        OnNoBackend, Protocol, Route, Service, ServiceAddress, ServiceAdmission, ServiceName, Verdict,
+        VlanTags,
     },
 };
 
@@ -40,6 +41,7 @@ pub fn service(number: u8, backends: &[u8]) -> Service {
         address: vip(number),
         mode: Mode::Ipip,
         hash: HashMode::FiveTuple,
+        on_no_backend: OnNoBackend::Drop,
         max_backends: 2,
         health: HealthCheck::none(),
         admission: ServiceAdmission::default(),
