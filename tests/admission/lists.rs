@@ -41,15 +41,25 @@ fn probes(lists: &[Prefix]) -> Vec<IpAddr> {
             IpAddr::V4(first) => {
                 let host = u32::MAX.checked_shr(prefix.length().into()).unwrap_or(0);
                 let bits = first.to_bits();
-                let near =
-                    [bits, bits | host, (bits | host).wrapping_add(1), bits.wrapping_sub(1), bits | host / 2];
+                let near = [
+                    bits,
+                    bits | host,
+                    (bits | host).wrapping_add(1),
+                    bits.wrapping_sub(1),
+                    bits | (host / 2),
+                ];
                 found.extend(near.map(|bits| IpAddr::V4(bits.into())));
             }
             IpAddr::V6(first) => {
                 let host = u128::MAX.checked_shr(prefix.length().into()).unwrap_or(0);
                 let bits = first.to_bits();
-                let near =
-                    [bits, bits | host, (bits | host).wrapping_add(1), bits.wrapping_sub(1), bits | host / 2];
+                let near = [
+                    bits,
+                    bits | host,
+                    (bits | host).wrapping_add(1),
+                    bits.wrapping_sub(1),
+                    bits | (host / 2),
+                ];
                 found.extend(near.map(|bits| IpAddr::V6(bits.into())));
             }
         }
