@@ -7,6 +7,7 @@ mod cli;
 mod config;
 mod encap;
 mod end_to_end;
+mod fragments;
 #[allow(dead_code, unused_imports, reason = "a toolbox: no single test needs all of it")]
 mod harness;
 mod icmp;

@@ -35,6 +35,7 @@ fn the_load_balancer_agrees_with_the_model_on_random_packets() {
     }
     kernel.assert_state(&node);
     let never = [
+        Reason::ForwardEchoReply,
         Reason::DropForwardingDisabled,
         Reason::DropInternal,
         Reason::PassNoBackend,

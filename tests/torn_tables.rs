@@ -13,8 +13,9 @@ use std::{
 
 use bench::{Bench, Reader, SLOTS};
 
-/// Publications of each pair of tables.
+/// Publications of each pair of tables, at least; more until enough was seen.
 const PUBLICATIONS: u64 = 150;
+const MOST_PUBLICATIONS: u64 = 20_000;
 /// After so many whole snapshots the control has failed.
 const CONTROL_SNAPSHOTS: u64 = 200_000;
 
@@ -58,17 +59,44 @@ impl Progress {
     }
 }
 
+/// Says so when it goes, that other threads end even where this one fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// What the readers saw, for the publisher to go on until it is enough.
+#[derive(Default)]
+struct Seen {
+    /// Snapshots of either table.
+    snapshots: [AtomicU64; 2],
+    /// Packets that ran while no publication was under way.
+    settled_packets: AtomicU64,
+}
+
+impl Seen {
+    fn is_enough(&self) -> bool {
+        let counts = self.snapshots.iter().chain([&self.settled_packets]);
+        counts.map(|count| count.load(Ordering::SeqCst)).all(|count| count > 0)
+    }
+}
+
 #[test]
 fn a_publication_is_seen_whole_or_not_at_all() {
     for pair in [Pair::uniform(), Pair::patterned()] {
         let mut bench = Bench::new(pair.after(0));
         let reader = bench.reader();
-        let progress = Progress::default();
-        let is_over = AtomicBool::new(false);
-        let seen = thread::scope(|scope| {
-            let snapshots = scope.spawn(|| take_snapshots(&reader, &pair, &is_over));
-            let packets = scope.spawn(|| send_packets(&reader, &pair, &progress, &is_over));
-            for publication in 1..=PUBLICATIONS {
+        let (progress, seen, is_over) = (Progress::default(), Seen::default(), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let _over = Over(&is_over);
+            let readers = [
+                scope.spawn(|| take_snapshots(&reader, &pair, &seen, &is_over)),
+                scope.spawn(|| send_packets(&reader, &pair, &progress, &seen, &is_over)),
+            ];
+            for publication in 1..=MOST_PUBLICATIONS {
                 progress.step();
                 bench.publish(pair.after(publication));
                 progress.step();
@@ -76,31 +104,27 @@ fn a_publication_is_seen_whole_or_not_at_all() {
                 for flow in 0..20 {
                     assert_eq!(reader.backend_of(flow), reader.slot_of(flow, pair.after(publication)));
                 }
+                let has_failed = readers.iter().any(|reader| reader.is_finished());
+                if has_failed || publication >= PUBLICATIONS && seen.is_enough() {
+                    break;
+                }
             }
-            is_over.store(true, Ordering::SeqCst);
-            (snapshots.join().unwrap(), packets.join().unwrap())
         });
-        let (snapshots, settled_packets) = seen;
-        assert!(snapshots.iter().all(|count| *count > 0), "both tables were there to be seen: {snapshots:?}");
-        assert!(settled_packets > 0, "packets ran between publications");
+        assert!(seen.is_enough(), "both tables, and packets between publications, were there to be seen");
     }
 }
 
-/// Takes snapshots until it is over, all of which must be whole; returns how many were of either table.
-fn take_snapshots(reader: &Reader, pair: &Pair, is_over: &AtomicBool) -> [u64; 2] {
-    let mut counts = [0; 2];
+/// Takes snapshots until it is over, all of which must be whole.
+fn take_snapshots(reader: &Reader, pair: &Pair, seen: &Seen, is_over: &AtomicBool) {
     while !is_over.load(Ordering::SeqCst) {
         let Some(snapshot) = reader.snapshot() else { continue };
         let which = pair.which(&snapshot).expect("a snapshot of two tables mixed");
-        counts[which] += 1;
+        seen.snapshots[which].fetch_add(1, Ordering::SeqCst);
     }
-    counts
 }
 
-/// Runs packets of many flows until it is over. Each must go where one of the tables sends it that were current while it ran;
-/// returns how many ran while only one was.
-fn send_packets(reader: &Reader, pair: &Pair, progress: &Progress, is_over: &AtomicBool) -> u64 {
-    let mut settled = 0;
+/// Runs packets of many flows until it is over. Each must go where one of the tables sends it that were current while it ran.
+fn send_packets(reader: &Reader, pair: &Pair, progress: &Progress, seen: &Seen, is_over: &AtomicBool) {
     for flow in 0.. {
         if is_over.load(Ordering::SeqCst) {
             break;
@@ -116,9 +140,8 @@ fn send_packets(reader: &Reader, pair: &Pair, progress: &Progress, is_over: &Ato
             expected.contains(&backend),
             "flow {flow} went to {backend}, tables {possible:?} say {expected:?}"
         );
-        settled += u64::from(expected.len() == 1);
+        seen.settled_packets.fetch_add(u64::from(expected.len() == 1), Ordering::SeqCst);
     }
-    settled
 }
 
 #[test]
@@ -136,10 +159,9 @@ fn the_check_catches_a_writer_who_rewrites_a_table_in_place() {
                 }
             }
         });
+        let _over = Over(&is_over);
         let mut snapshots = (0..CONTROL_SNAPSHOTS).filter_map(|_| reader.snapshot());
-        let caught = snapshots.any(|snapshot| pair.which(&snapshot).is_none());
-        is_over.store(true, Ordering::SeqCst);
-        caught
+        snapshots.any(|snapshot| pair.which(&snapshot).is_none())
     });
     assert!(caught, "{CONTROL_SNAPSHOTS} snapshots of a table that was being rewritten all looked whole");
 }

@@ -25,6 +25,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 };
@@ -34,6 +35,17 @@ enum {
 	BPF_F_NO_PREALLOC = 1 << 0,
 	BPF_F_MMAPABLE = 1 << 10,
 	BPF_F_INNER_MAP = 1 << 12,
+};
+
+/* Flags of bpf_map_update_elem. */
+enum {
+	BPF_ANY = 0,
+	BPF_NOEXIST = 1,
+};
+
+/* Flags of bpf_skb_store_bytes. */
+enum {
+	BPF_F_RECOMPUTE_CSUM = 1 << 0,
 };
 
 /* Flags of bpf_l3_csum_replace and bpf_l4_csum_replace. */

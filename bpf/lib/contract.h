@@ -21,6 +21,8 @@ struct contract {
 	enum ledger_reason ledger_reason;
 	enum ledger_class ledger_class;
 	enum ledger_hook ledger_hook;
+	enum address_policy address_policy;
+	enum service_ids service_ids;
 	enum admission_checks admission_checks;
 	enum limit_kind limit_kind;
 	enum limit_time limit_time;

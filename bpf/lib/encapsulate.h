@@ -20,6 +20,8 @@
 #include "frame.h"
 
 #define OUTER_TTL 64
+/* Odd, so that pieces of one datagram get different identifications. */
+#define FRAGMENT_SPREAD 0x9e37
 /* Source ports of GUE: the dynamic range. */
 #define GUE_SOURCE_PORT_BASE 0xc000
 #define GUE_SOURCE_PORT_MASK 0x3fff
@@ -78,7 +80,9 @@ static __always_inline int inner_read(const void *l3, const void *data_end, cons
 		if ((const void *)(ip + 1) > data_end)
 			return -1;
 		inner->traffic_class = ip->tos;
-		inner->identification = ip->id;
+		/* Pieces have one identification: kept, pieces of their outer packets would be taken for each other's. */
+		inner->identification =
+			ip->id + (ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS | IP_OFFSET_MASK)) * FRAGMENT_SPREAD;
 		inner->fragment = ip->frag_off & bpf_htons(IP_DONT_FRAGMENT);
 	} else {
 		const struct ipv6hdr *ip = l3;

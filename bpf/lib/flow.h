@@ -147,19 +147,26 @@ static __always_inline void flow_touch(const struct flow_query *query, struct fl
 		__sync_val_compare_and_swap((__u64 *)&flow->owner, word.word, updated.word);
 }
 
+static __always_inline void flow_store(const struct flow_query *query, struct flow *flow, __u32 owner, __u8 kind)
+{
+	union flow_word word = {.entry = {.owner = owner, .tick = query->now, .kind = kind}};
+
+	*(volatile __u64 *)&flow->check = query->tag ^ flow_spread(owner);
+	*(volatile __u64 *)&flow->owner = word.word;
+}
+
 static __always_inline void flow_write(const struct flow_query *query, struct flow *flow, __u32 owner,
 				       const struct packet *packet)
 {
-	union flow_word word = {.entry = {.owner = owner, .tick = query->now}};
+	__u8 kind;
 
 	if (packet->protocol != IPPROTO_TCP)
-		word.entry.kind = FLOW_DATAGRAM;
+		kind = FLOW_DATAGRAM;
 	else if (packet->tcp_flags & (TCP_FIN | TCP_RST))
-		word.entry.kind = FLOW_CLOSING;
+		kind = FLOW_CLOSING;
 	else
-		word.entry.kind = packet->tcp_flags & TCP_SYN ? FLOW_HALF_OPEN : FLOW_ESTABLISHED;
-	*(volatile __u64 *)&flow->check = query->tag ^ flow_spread(owner);
-	*(volatile __u64 *)&flow->owner = word.word;
+		kind = packet->tcp_flags & TCP_SYN ? FLOW_HALF_OPEN : FLOW_ESTABLISHED;
+	flow_store(query, flow, owner, kind);
 }
 
 /* The entry of the service's flow, or 0. `vacant` is set to an entry that could be written, where there is one. */
@@ -172,7 +179,8 @@ static __always_inline struct flow *flow_find_request(const struct flow_query *q
 		struct flow *flow = &query->buckets[i / FLOWS_PER_BUCKET]->flows[i % FLOWS_PER_BUCKET];
 		union flow_word word = flow_read(flow);
 
-		if (flow_has_tag(query, flow, word) && word.entry.owner >> 16 == service_id) {
+		if (flow_has_tag(query, flow, word) && word.entry.owner >> 16 == service_id &&
+		    word.entry.kind != FLOW_ASIDE) {
 			*vacant = flow;
 			return flow_is_dead(query, word) ? 0 : flow;
 		}

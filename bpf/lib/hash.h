@@ -56,7 +56,7 @@ static __always_inline __u64 prefix_bits(__u32 bits)
  * Hash of the client's address as far as a prefix goes and, where `mode` says so, of the service's, with a fixed seed. Ports and
  * protocol do not count. Verified once, and called only for services that ask for it.
  */
-__noinline __u64 hash_addresses(struct packet *packet, __u32 mode, __u32 prefix)
+__noinline __u64 hash_addresses(const struct packet *packet, __u32 mode, __u32 prefix)
 {
 	__u64 with_destination, hash;
 
@@ -85,10 +85,19 @@ __noinline __u64 hash_addresses(struct packet *packet, __u32 mode, __u32 prefix)
 }
 
 /*
+ * Hash of what all pieces of a datagram have in common. Without the identification: what a host sends in pieces goes one way, like
+ * the rest of its flows.
+ */
+static __always_inline __u64 hash_hosts(const struct packet *packet)
+{
+	return hash_addresses(packet, HASH_SOURCE_DESTINATION, 128);
+}
+
+/*
  * The hash that chooses the slot of a packet. What spreads packets over paths and queues stays the hash of the 5-tuple: a
  * client whose flows all go to one backend still sends many.
  */
-static __always_inline __u64 hash_for_table(struct packet *packet, const struct service *service, __u64 five_tuple)
+static __always_inline __u64 hash_for_table(const struct packet *packet, const struct service *service, __u64 five_tuple)
 {
 	return service->hash == HASH_FIVE_TUPLE ? five_tuple
 						: hash_addresses(packet, service->hash, service->hash_prefix);

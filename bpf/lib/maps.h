@@ -114,6 +114,23 @@ struct {
 	__type(value, struct flow_bucket);
 } flows SEC(".maps");
 
+/* Which services does this address have? One entry for each address of a service. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct address_key);
+	__type(value, struct address_services);
+} addresses SEC(".maps");
+
+/* Where do the pieces of this fragmented datagram go? */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct fragment_key);
+	__type(value, struct datagram);
+} fragments SEC(".maps");
+
 /* How do frames leave for interface n? Absent: by itself, untagged. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -106,11 +106,14 @@ static __always_inline __u32 translate(struct xdp_md *ctx, const struct packet *
 	void *l4 = data + (packet->l4_offset & OFFSET_MASK);
 	__u32 reason;
 
-	if (l4 + sizeof(struct udphdr) > data_end)
+	if (packet->fragment != FRAGMENT_LATER && l4 + sizeof(struct udphdr) > data_end)
 		return DROP_INTERNAL;
 	reason = packet->family == FAMILY_IPV4 ? translate_ipv4(l3, data_end, translation)
 					       : translate_ipv6(l3, data_end, translation);
-	return reason ? reason : translate_l4(l4, data_end, packet->protocol, translation);
+	/* The one checksum of a fragmented datagram stands in its first piece, and changes by what changes in the headers. */
+	if (reason || packet->fragment == FRAGMENT_LATER)
+		return reason;
+	return translate_l4(l4, data_end, packet->protocol, translation);
 }
 
 /* The translation of a request's destination, from the service to the backend. A port that is kept is in neither sum. */

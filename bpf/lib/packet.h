@@ -35,12 +35,13 @@ struct packet {
 	__u16 ip_length;    /* of the IP packet, as its header says; 65,535 for more, which no frame has */
 	__u16 frame_length; /* bytes of the frame after the Ethernet header and its tags */
 	__u16 l4_length;    /* shortest TCP or UDP packet that the L4 header admits, header included */
+	__u16 fragment_offset; /* of a fragment within its datagram, in bytes */
 	__u8 family;	    /* enum address_family; 0: not IP */
 	__u8 protocol;	    /* of what follows the IP headers */
 	__u8 tcp_flags;	    /* 0 for UDP */
 	__u8 fragment;	    /* enum fragment */
 	__u8 nat_sources;   /* enum nat_source, set by is_from_nat_backend() */
-	__u8 pad;
+	__u8 pad[3];
 };
 
 static __always_inline __u32 parse_ports(void *l4, void *data_end, struct packet *packet)
@@ -74,7 +75,7 @@ static __always_inline __u32 parse_ports(void *l4, void *data_end, struct packet
 	return PASS_NOT_TCP_UDP;
 }
 
-static __always_inline __u8 fragment_of(int more, int offset)
+static __always_inline __u8 fragment_of(int more, __u16 offset)
 {
 	if (offset)
 		return FRAGMENT_LATER;
@@ -98,8 +99,8 @@ static __always_inline __u32 parse_ipv4(void *data, void *data_end, struct packe
 	packet->ip_length = bpf_ntohs(ip->tot_len);
 	packet->l4_offset = packet->l3_offset + header_length;
 	packet->datagram = ip->id;
-	packet->fragment =
-		fragment_of(ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS), ip->frag_off & bpf_htons(IP_OFFSET_MASK));
+	packet->fragment_offset = bpf_ntohs(ip->frag_off) << 3;
+	packet->fragment = fragment_of(ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS), packet->fragment_offset);
 	if (packet->fragment == FRAGMENT_LATER)
 		return PASS_FRAGMENT;
 	return parse_ports((void *)ip + header_length, data_end, packet);
@@ -129,8 +130,9 @@ static __always_inline int step_extension(void *data, void *data_end, struct pac
 		if (packet->fragment)
 			return -PASS_EXTENSION_HEADER;
 		packet->datagram = fragment->identification;
+		packet->fragment_offset = bpf_ntohs(fragment->frag_off) & IP6_OFFSET_MASK;
 		packet->fragment = fragment_of(fragment->frag_off & bpf_htons(IP6_MORE_FRAGMENTS),
-					       fragment->frag_off & bpf_htons(IP6_OFFSET_MASK));
+					       packet->fragment_offset);
 		offset += sizeof(*fragment);
 	} else {
 		/* With segments left, the destination in the header is only a way-point. */

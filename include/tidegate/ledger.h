@@ -21,11 +21,12 @@ enum ledger_reason {
 	FORWARD_REPLY_REDIRECT = 6, /* reply of a backend to its client, out of another interface */
 	FORWARD_REPLY_HANDOFF = 7,  /* reply of a backend to its client, next hop left to the kernel */
 	FORWARD_DECAPSULATED = 8,   /* outer header taken off, passed up */
+	FORWARD_ECHO_REPLY = 12,    /* echo request to a service address, answered from here */
 
 	/* Given to the kernel untouched. */
 	PASS_NOT_IP = 16,	    /* neither IPv4 nor IPv6, behind up to two VLAN tags: ARP, ... */
 	PASS_NOT_TCP_UDP = 17,	    /* IP with another payload */
-	PASS_FRAGMENT = 18,	    /* a fragment of an IP packet */
+	PASS_FRAGMENT = 18,	    /* a piece without ports, of a datagram that is for no service */
 	PASS_MALFORMED = 19,	    /* too short, or a header that contradicts itself; the kernel drops and counts it */
 	PASS_NO_SERVICE = 20,	    /* no service has this address, port and protocol */
 	PASS_NOT_A_REPLY = 21,	    /* from a NAT backend, but of no flow that was translated */
@@ -54,6 +55,10 @@ enum ledger_reason {
 	DROP_NO_BACKEND_ANSWERED = 48, /* the same as without "answered", and the sender was told so */
 	DROP_TOO_BIG_ANSWERED = 49,
 	DROP_TTL_EXPIRED_ANSWERED = 50,
+	DROP_FRAGMENT_UNKNOWN = 54,    /* a piece without ports that came first, for one of several services, or of TCP */
+	DROP_FRAGMENT_SHORT = 55,      /* a first piece without all of its TCP or UDP header, or a later one that has a part of it */
+	DROP_UNSERVED = 56,	       /* for a service address, but for no service: `unserved-port: drop` */
+	DROP_ECHO = 57,		       /* echo request to a service address: `echo: drop`, or too many to answer */
 	DROP_BLOCKED = 60,	       /* for a service, but the node's lists of source prefixes refuse its source */
 	DROP_SOURCE_REFUSED = 61,      /* for a service that does not serve its source */
 	DROP_RATE_LIMIT = 62,	       /* above a limit of the service */

@@ -156,6 +156,7 @@ enum flow_kind {
 	FLOW_ESTABLISHED = 2, /* TCP */
 	FLOW_CLOSING = 3,     /* TCP, FIN or RST seen */
 	FLOW_DATAGRAM = 4,    /* UDP */
+	FLOW_ASIDE = 5,	      /* UDP, for replies only: a fragmented datagram went elsewhere than its flow */
 	FLOW_KINDS = 8,	      /* room for more; a power of two, to mask with */
 };
 
@@ -194,8 +195,8 @@ struct node_settings {
 	__be32 outer_spread_v6[4]; /* bits of outer source addresses that differ by flow; the others are the prefix */
 	__be32 outer_spread_v4;
 	__be16 gue_port;
-	__u8 flags; /* enum node_flags */
-	__u8 pad;
+	__u8 flags;    /* enum node_flags */
+	__u8 policies; /* enum address_policy */
 };
 
 /* A tick is 2^TICK_SHIFT nanoseconds of CLOCK_MONOTONIC_COARSE: about 4.3 seconds, wrapping in 78 hours. */
@@ -280,6 +281,51 @@ enum source_verdict {
 struct source_rule {
 	__u8 verdict;	/* enum source_verdict */
 	__u8 digest[7]; /* in the rule of length 0: of the whole list */
+};
+
+/* What is done with packets for a service address that are for no service: without any of these, they are passed. */
+enum address_policy {
+	ADDRESS_UNSERVED_DROP = 1 << 0, /* TCP and UDP */
+	ADDRESS_ECHO_ANSWER = 1 << 1,	/* ICMP echo requests */
+	ADDRESS_ECHO_DROP = 1 << 2,
+};
+
+/* Key of what is known of an address that services have. */
+struct address_key {
+	__be32 address[4];
+	__u32 family; /* enum address_family */
+};
+
+/* The services of an address: the ID of the only one of each protocol, 0: none, SERVICES_SEVERAL. */
+struct address_services {
+	__u32 tcp;
+	__u32 udp;
+};
+
+enum service_ids {
+	SERVICES_SEVERAL = 1 << 16, /* above every ID */
+};
+
+/*
+ * Key of a fragmented datagram; with `of_source`, of what was last chosen for datagrams from that source to that destination
+ * (`datagram` is 0 then).
+ */
+struct fragment_key {
+	__be32 source[4];
+	__be32 destination[4];
+	__u32 datagram; /* identification, as it lies in the header */
+	__u8 protocol;	/* of a datagram over IPv6: 0, as its pieces need not agree on it (RFC 8200) */
+	__u8 family;	/* enum address_family */
+	__u8 of_source;
+	__u8 pad;
+};
+
+/* Where the pieces of a datagram go. `owner` and `tick` are read and written as one 8-byte word. */
+struct datagram {
+	__u32 owner; /* service ID << 16 | number of the backend; number 0: a reply of that service; 0: left to the host */
+	__u32 tick;  /* when it was chosen, see TICK_SHIFT; does not wrap */
+	__u32 ports; /* of the first piece, as they lie in the header; 0: not seen yet */
+	__u32 pad;
 };
 
 /* How frames leave for an interface that is not a device itself. */

@@ -12,16 +12,27 @@ use super::{
     services::services,
 };
 use crate::model::{
-    ApiSocket, Capacity, Desired, Encapsulation, HealthCheck, NodeAdmission, Service, backend_records,
+    AddressPolicy, ApiSocket, Capacity, Desired, EchoRequest, Encapsulation, HealthCheck, NodeAdmission,
+    Service, UnservedPort, backend_records,
 };
 
-const KEYS: [&str; 7] =
-    ["interfaces", "api", "capacity", "encapsulation", "admission", "defaults", "services"];
+const KEYS: [&str; 9] = [
+    "interfaces",
+    "api",
+    "capacity",
+    "encapsulation",
+    "admission",
+    "unserved-port",
+    "echo",
+    "defaults",
+    "services",
+];
 
 const SERVICES: RangeInclusive<u32> = 1..=65_535;
 /// 1 GiB of records at most.
 const BACKENDS: RangeInclusive<u32> = 64..=1 << 24;
 const FLOWS: RangeInclusive<u32> = 1024..=1 << 30;
+const FRAGMENTS: RangeInclusive<u32> = 1024..=1 << 24;
 /// Bytes of the longest path of a Unix socket (`sun_path` less the closing zero).
 const LONGEST_SOCKET_PATH: usize = 107;
 
@@ -54,17 +65,32 @@ pub fn desired(file: &Field<'_>) -> Option<Desired> {
         Some(field) => services(&field, &base),
         None => Some(Vec::new()),
     };
+    let address_policy = address_policy(&fields);
     let (capacity, services) = (capacity?, services?);
     check_capacity(&fields, &capacity, &services);
     default_health?;
+    let (encapsulation, address_policy) = (encapsulation?, address_policy?);
     Some(Desired {
         interfaces: interfaces?,
         api: api?,
         capacity,
-        encapsulation: encapsulation?,
+        encapsulation,
         admission: admission?,
+        address_policy,
         services,
     })
+}
+
+fn address_policy(file: &Fields<'_>) -> Option<AddressPolicy> {
+    let unserved_port = match file.get("unserved-port") {
+        Some(field) => field.choice(&UnservedPort::ALL),
+        None => Some(UnservedPort::default()),
+    };
+    let echo = match file.get("echo") {
+        Some(field) => field.choice(&EchoRequest::ALL),
+        None => Some(EchoRequest::default()),
+    };
+    Some(AddressPolicy { unserved_port: unserved_port?, echo: echo? })
 }
 
 fn default_health(file: &Fields<'_>) -> Option<HealthCheck> {
@@ -126,13 +152,14 @@ fn group(field: &Field<'_>) -> Option<String> {
 }
 
 fn capacity(field: &Field<'_>) -> Option<Capacity> {
-    let fields = field.mapping(&["services", "backends", "flows"])?;
+    let fields = field.mapping(&["services", "backends", "flows", "fragments"])?;
     let default = Capacity::default();
     let size = |key, default, allowed| fields.get(key).map_or(Some(default), |field| field.integer(allowed));
     let services = size("services", default.services, SERVICES);
     let backends = size("backends", default.backends, BACKENDS);
     let flows = size("flows", default.flows, FLOWS);
-    Some(Capacity { services: services?, backends: backends?, flows: flows? })
+    let fragments = size("fragments", default.fragments, FRAGMENTS);
+    Some(Capacity { services: services?, backends: backends?, flows: flows?, fragments: fragments? })
 }
 
 /// Says which limit of the capacity is too low for the services, and what it must be.

@@ -46,6 +46,7 @@ impl Daemon {
             engine.set_encapsulation(desired.encapsulation);
             engine.set_admission(&desired.admission);
             engine.set_desired(&desired.services);
+            engine.set_address_policy(desired.address_policy);
             engine.set_problems("configuration", not_applied);
             self.resolver.set_targets(engine.next_hop_targets());
             engine.probe_targets()

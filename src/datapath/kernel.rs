@@ -12,8 +12,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::time::{ClockId, clock_gettime};
 
 use super::{
-    AdmissionRecord, Adopted, AdoptedService, BackendCounters, Datapath, DatapathError, OuterSettings,
-    SourceList,
+    AddressServices, AdmissionRecord, Adopted, AdoptedService, BackendCounters, Datapath, DatapathError,
+    OuterSettings, SourceList, addresses,
     ledger::LedgerCounters,
     load::{self, ElementTypes, Maps, Programs, Sizes},
     pins::{LOAD_BALANCER_MAPS, Pins, PinsLock},
@@ -26,15 +26,17 @@ use super::{
     sys::{self, MappedArray, PlainData},
 };
 use crate::model::{
-    BackendAddress, Capacity, Egress, GUE_PORT, Protocol, RANGES_PER_ADDRESS, ServiceAddress, VlanTags,
+    AddressPolicy, BackendAddress, Capacity, Egress, GUE_PORT, Protocol, RANGES_PER_ADDRESS, ServiceAddress,
+    VlanTags,
 };
 
 /// Tables published by one call to the kernel. Each is an open file until then.
 const TABLES_PER_BATCH: usize = 256;
 
 /// Seconds without a packet after which a tracked flow is dead, by `enum flow_kind`.
-const FLOW_LIFETIMES: [(types::flow_kind, u64); 4] = [
+const FLOW_LIFETIMES: [(types::flow_kind, u64); 5] = [
     (types::flow_kind::FLOW_HALF_OPEN, 30),
+    (types::flow_kind::FLOW_ASIDE, 120),
     /* Above the two hours after which hosts probe idle connections. */
     (types::flow_kind::FLOW_ESTABLISHED, 2 * 3600 + 20 * 60),
     (types::flow_kind::FLOW_CLOSING, 60),
@@ -325,6 +327,22 @@ impl Kernel {
             .collect()
     }
 
+    fn read_addresses(&self) -> Result<BTreeMap<IpAddr, AddressServices>, DatapathError> {
+        let mut found = BTreeMap::new();
+        for key in self.maps.addresses.keys() {
+            let value = self
+                .maps
+                .addresses
+                .lookup(&key, MapFlags::ANY)
+                .map_err(|error| DatapathError::system("read the addresses of services", error))?;
+            let services = value.and_then(|value| AddressServices::from_bytes(&value));
+            if let (Some(address), Some(services)) = (addresses::address_of_key(&key), services) {
+                found.insert(address, services);
+            }
+        }
+        Ok(found)
+    }
+
     /// The service behind an ID, if its record is sound and belongs to `address`.
     fn adopt_service(
         &self,
@@ -457,6 +475,8 @@ impl Datapath for Kernel {
             services: services.into_values().collect(),
             stray_addresses,
             nat_sources: self.read_nat_sources(),
+            addresses: self.read_addresses()?,
+            address_policy: addresses::policy_of(self.node.get(0).policies),
             admission: self.read_admission()?,
             egress: self.read_egress(),
             last_service_id: u16::try_from(self.node.get(0).last_service_id).unwrap_or(0),
@@ -564,6 +584,31 @@ impl Datapath for Kernel {
         let key = EndpointKey::new(address.address, port, address.protocol);
         self.delete(|kernel| kernel.service_map(&key), key.bytes())
             .map_err(|error| DatapathError::system(format!("remove the address {address}"), error))
+    }
+
+    fn set_address(
+        &mut self,
+        address: IpAddr,
+        services: Option<AddressServices>,
+    ) -> Result<(), DatapathError> {
+        let key = addresses::key(address);
+        let done = match services {
+            Some(services) => {
+                let value = services.to_raw();
+                let map = &self.maps.addresses;
+                map.update(key.bytes(), value.bytes(), MapFlags::ANY).map(|()| self.writes += 1)
+            }
+            None => self.delete(|kernel| &kernel.maps.addresses, key.bytes()),
+        };
+        done.map_err(|error| DatapathError::system(format!("tell which services {address} has"), error))
+    }
+
+    fn set_address_policy(&mut self, policy: AddressPolicy) -> Result<(), DatapathError> {
+        let mut settings = self.node.get(0);
+        settings.policies = addresses::policy_bits(policy);
+        self.node.set(0, &settings);
+        self.writes += 1;
+        Ok(())
     }
 
     fn write_backend(&mut self, record: u32, backend: Option<&BackendRecord>) -> Result<(), DatapathError> {
@@ -742,6 +787,7 @@ impl From<Capacity> for Sizes {
             services: capacity.services + 1,
             records: capacity.backends + 1,
             flow_buckets: buckets.min(1 << 31) as u32,
+            fragments: capacity.fragments,
         }
     }
 }
@@ -847,6 +893,7 @@ fn pinned_sizes(pins: &Pins) -> Result<Option<Sizes>, DatapathError> {
         services: entries("services")?,
         records: entries("backends")?,
         flow_buckets: entries("flows")?,
+        fragments: entries("fragments")?,
     }))
 }
 

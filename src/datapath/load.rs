@@ -30,6 +30,8 @@ pub(super) struct Sizes {
     pub(super) records: u32,
     /// Buckets of the flow table; a power of two.
     pub(super) flow_buckets: u32,
+    /// Fragmented datagrams.
+    pub(super) fragments: u32,
 }
 
 impl Sizes {
@@ -51,6 +53,8 @@ pub(super) struct Maps {
     pub(super) nat_sources_v4: MapHandle,
     pub(super) nat_sources_v6: MapHandle,
     pub(super) flows: MapHandle,
+    pub(super) addresses: MapHandle,
+    pub(super) fragments: MapHandle,
     pub(super) egress: MapHandle,
     pub(super) admission: MapHandle,
     pub(super) source_limits: MapHandle,
@@ -128,6 +132,8 @@ fn for_each_pinned_map(
     action("nat_sources_v4", &mut maps.nat_sources_v4)?;
     action("nat_sources_v6", &mut maps.nat_sources_v6)?;
     action("flows", &mut maps.flows)?;
+    action("addresses", &mut maps.addresses)?;
+    action("fragments", &mut maps.fragments)?;
     action("egress", &mut maps.egress)?;
     action("admission", &mut maps.admission)?;
     action("source_limits", &mut maps.source_limits)?;
@@ -139,9 +145,24 @@ fn for_each_pinned_map(
     action("node", &mut maps.node)
 }
 
+/// How often loading is tried again where the verifier was interrupted.
+const ATTEMPTS_AFTER_INTERRUPTION: u32 = 5;
+
 /// Loads the load balancer: on the maps pinned in `adopt`, which must all be there and of the given sizes, or on new ones.
 pub(super) fn load(sizes: Sizes, adopt: Option<&Pins>) -> Result<Loaded, DatapathError> {
     log_libbpf();
+    for _ in 0..ATTEMPTS_AFTER_INTERRUPTION {
+        match load_once(sizes, adopt) {
+            Err(DatapathError::Load { source, .. }) if source.kind() == libbpf_rs::ErrorKind::WouldBlock => {
+                tracing::debug!("the kernel was interrupted while it verified the programs; once more");
+            }
+            done => return done,
+        }
+    }
+    load_once(sizes, adopt)
+}
+
+fn load_once(sizes: Sizes, adopt: Option<&Pins>) -> Result<Loaded, DatapathError> {
     let mut object = MaybeUninit::uninit();
     let mut skeleton = LbSkelBuilder::default().open(&mut object).map_err(load_failed)?;
     exclude_decap(&mut skeleton)?;
@@ -187,7 +208,9 @@ pub(super) fn exclude_load_balancer(skeleton: &mut OpenLbSkel<'_>) -> Result<(),
     skeleton.progs.xdp_lb.set_autoload(false);
     skeleton.progs.tc_nat.set_autoload(false);
     skeleton.progs.tc_handoff.set_autoload(false);
-    skeleton.maps.no_table.set_autocreate(false).map_err(load_failed)?;
+    for map in [&mut skeleton.maps.no_table, &mut skeleton.maps.echo_allowance] {
+        map.set_autocreate(false).map_err(load_failed)?;
+    }
     for_each_pinned_map(skeleton, |_, map| map.set_autocreate(false).map_err(load_failed))
 }
 
@@ -209,7 +232,9 @@ fn set_sizes(skeleton: &mut OpenLbSkel<'_>, sizes: Sizes) -> Result<(), Datapath
     set(&mut maps.backend_counters, sizes.records)?;
     set(&mut maps.nat_sources_v4, sizes.records)?;
     set(&mut maps.nat_sources_v6, sizes.records)?;
-    set(&mut maps.flows, sizes.flow_buckets)
+    set(&mut maps.flows, sizes.flow_buckets)?;
+    set(&mut maps.addresses, sizes.services)?;
+    set(&mut maps.fragments, sizes.fragments)
 }
 
 /// Takes a pinned map over, if it is what its name says. libbpf itself checks nothing here.
@@ -252,6 +277,8 @@ impl Maps {
             "nat_sources_v4" => &self.nat_sources_v4,
             "nat_sources_v6" => &self.nat_sources_v6,
             "flows" => &self.flows,
+            "addresses" => &self.addresses,
+            "fragments" => &self.fragments,
             "egress" => &self.egress,
             "admission" => &self.admission,
             "source_limits" => &self.source_limits,
@@ -280,6 +307,8 @@ fn take_maps(maps: &super::skeleton::LbMaps<'_>) -> Result<Maps, DatapathError> 
         nat_sources_v4: take(&maps.nat_sources_v4)?,
         nat_sources_v6: take(&maps.nat_sources_v6)?,
         flows: take(&maps.flows)?,
+        addresses: take(&maps.addresses)?,
+        fragments: take(&maps.fragments)?,
         egress: take(&maps.egress)?,
         admission: take(&maps.admission)?,
         source_limits: take(&maps.source_limits)?,

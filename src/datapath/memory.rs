@@ -1,14 +1,19 @@
 //! The datapath in memory: what the kernel's maps would hold, and a log of what was done, so that the engine can be tested
 //! without a kernel and against failures that a kernel seldom has.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use super::{
-    AdmissionRecord, Adopted, AdoptedAdmission, AdoptedService, BackendCounters, BackendRecord, Datapath,
-    DatapathError, FlowOwner, LedgerCounters, Link, Membership, OuterSettings, RecordRange, ServiceRecord,
-    Slot, SourceList,
+    AddressServices, AdmissionRecord, Adopted, AdoptedAdmission, AdoptedService, BackendCounters,
+    BackendRecord, Datapath, DatapathError, FlowOwner, LedgerCounters, Link, Membership, OuterSettings,
+    RecordRange, ServiceRecord, Slot, SourceList,
 };
-use crate::model::{BackendAddress, Egress, Encapsulation, Protocol, RANGES_PER_ADDRESS, ServiceAddress};
+use crate::model::{
+    AddressPolicy, BackendAddress, Egress, Encapsulation, Protocol, RANGES_PER_ADDRESS, ServiceAddress,
+};
 
 /// What was done, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +30,10 @@ pub enum Step {
     Bind(ServiceAddress, u16),
     /// An address was taken away.
     Unbind(ServiceAddress),
+    /// The services of an address were told, or the address was taken away.
+    Address(IpAddr, Option<AddressServices>),
+    /// What is done with packets for no service was replaced.
+    AddressPolicy(AddressPolicy),
     /// A backend record was written or cleared.
     WriteBackend(u32),
     /// The link of a backend record was replaced.
@@ -62,6 +71,10 @@ pub struct Memory {
     pub backends: BTreeMap<u32, BackendRecord>,
     /// NAT sources.
     pub nat_sources: BTreeSet<(BackendAddress, Protocol)>,
+    /// Addresses, with the services they are said to have.
+    pub addresses: BTreeMap<IpAddr, AddressServices>,
+    /// What is done with packets for these addresses that are for no service.
+    pub address_policy: AddressPolicy,
     /// Owners of the flows in the table.
     pub flows: Vec<FlowOwner>,
     /// What was done since the log was last emptied.
@@ -93,6 +106,8 @@ impl Memory {
             bindings: BTreeMap::new(),
             backends: BTreeMap::new(),
             nat_sources: BTreeSet::new(),
+            addresses: BTreeMap::new(),
+            address_policy: AddressPolicy::default(),
             flows: Vec::new(),
             log: Vec::new(),
             fail_after: None,
@@ -157,6 +172,8 @@ impl Datapath for Memory {
     fn adopt(&self) -> Result<Adopted, DatapathError> {
         let mut adopted = Adopted {
             nat_sources: self.nat_sources.clone(),
+            addresses: self.addresses.clone(),
+            address_policy: self.address_policy,
             egress: self.egress.clone(),
             admission: self.adopted_admission(),
             last_service_id: self.last_service_id,
@@ -279,6 +296,25 @@ impl Datapath for Memory {
     fn unbind(&mut self, address: ServiceAddress) -> Result<(), DatapathError> {
         self.step(Step::Unbind(address))?;
         self.bindings.remove(&address);
+        Ok(())
+    }
+
+    fn set_address(
+        &mut self,
+        address: IpAddr,
+        services: Option<AddressServices>,
+    ) -> Result<(), DatapathError> {
+        self.step(Step::Address(address, services))?;
+        match services {
+            Some(services) => self.addresses.insert(address, services),
+            None => self.addresses.remove(&address),
+        };
+        Ok(())
+    }
+
+    fn set_address_policy(&mut self, policy: AddressPolicy) -> Result<(), DatapathError> {
+        self.step(Step::AddressPolicy(policy))?;
+        self.address_policy = policy;
         Ok(())
     }
 

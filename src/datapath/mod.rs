@@ -6,6 +6,7 @@
 //! How the operations must be ordered so that no packet ever sees half of a change is the engine's business; that each
 //! single one is atomic towards packets is this module's, and stands with each method.
 
+mod addresses;
 mod admission;
 mod attach;
 mod decap;
@@ -22,6 +23,7 @@ mod skeleton;
 mod sources;
 mod sys;
 
+pub use addresses::{AddressServices, OnAddress};
 pub use admission::{AdmissionRecord, AdoptedAdmission, Checks};
 pub use attach::{Attachment, TcAttach, detach_all};
 pub use decap::{Decap, DecapStatus};
@@ -40,7 +42,9 @@ use std::{
     net::IpAddr,
 };
 
-use crate::model::{BackendAddress, Egress, Encapsulation, Protocol, ServiceAddress, SourcePrefix};
+use crate::model::{
+    AddressPolicy, BackendAddress, Egress, Encapsulation, Protocol, ServiceAddress, SourcePrefix,
+};
 
 /// A service found in pinned maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +72,10 @@ pub struct Adopted {
     pub stray_records: Vec<u32>,
     /// NAT sources.
     pub nat_sources: BTreeSet<(BackendAddress, Protocol)>,
+    /// Addresses, with the services they are said to have.
+    pub addresses: BTreeMap<IpAddr, AddressServices>,
+    /// What is done with packets for these addresses that are for no service.
+    pub address_policy: AddressPolicy,
     /// Who may use services.
     pub admission: AdoptedAdmission,
     /// The ID given out last.
@@ -169,6 +177,16 @@ pub trait Datapath: Send {
 
     /// Packets for `address` are no longer for a service.
     fn unbind(&mut self, address: ServiceAddress) -> Result<(), DatapathError>;
+
+    /// Tells which services an address has, atomically for each protocol; `None` takes the address away.
+    fn set_address(
+        &mut self,
+        address: IpAddr,
+        services: Option<AddressServices>,
+    ) -> Result<(), DatapathError>;
+
+    /// Replaces what is done with packets for the addresses of services that are for no service.
+    fn set_address_policy(&mut self, policy: AddressPolicy) -> Result<(), DatapathError>;
 
     /// Carries a backend's counters over to another record.
     fn copy_backend_counters(&mut self, from: u32, to: u32) -> Result<(), DatapathError>;

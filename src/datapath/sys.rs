@@ -70,6 +70,8 @@ plain_data!(
     node_settings,
     endpoint_v4,
     endpoint_v6,
+    address_key,
+    address_services,
     port_ranges,
     ledger,
     egress,

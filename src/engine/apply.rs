@@ -8,8 +8,8 @@
 //!    those that replace one of another mode, are written aside.
 //! 3. NAT sources are added, so that replies are recognised before there can be any.
 //! 4. All changed tables are published in one batch, those of new services among them.
-//! 5. Addresses of new services are bound; where a service is replaced, the same store ends the old one.
-//! 6. Addresses of services that went are unbound; backends that went are marked unused.
+//! 5. Addresses of new services are told, then bound; where a service is replaced, the same store ends the old one.
+//! 6. Addresses of services that went are unbound, then told no more; backends that went are marked unused.
 //! 7. After a grace period nothing can be using what went: flows that name it are removed, then its records are cleared and its
 //!    IDs and numbers are free.
 //!
@@ -97,6 +97,7 @@ impl<D: Datapath> Engine<D> {
     fn apply_in_rounds(&mut self) -> Result<Vec<Refusal>, DatapathError> {
         self.unbind_strays()?;
         self.clear_what_was_left()?;
+        self.change_address_policy()?;
         let mut addresses = self.dirty.clone();
         let mut round = 1;
         loop {
@@ -227,7 +228,9 @@ impl<D: Datapath> Engine<D> {
     fn bind(&mut self, address: ServiceAddress) -> Result<(), DatapathError> {
         self.make_room_for_range(address)?;
         let Some(service) = self.programmed.unfinished.get(&address) else { return Ok(()) };
-        self.datapath.bind(address, service.id)?;
+        let id = service.id;
+        self.add_address(address, id)?;
+        self.datapath.bind(address, id)?;
         let Some(service) = self.programmed.unfinished.remove(&address) else { return Ok(()) };
         if let Some(replaced) = self.programmed.services.insert(address, service) {
             self.programmed.forget_retired_backends(address);

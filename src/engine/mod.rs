@@ -5,6 +5,7 @@
 //! [`change`], [`make`] and [`retire`]). What fails half-way leaves the old state serving, and the same call repeated carries
 //! on from there.
 
+mod addresses;
 mod admission;
 mod allocate;
 mod apply;
@@ -30,7 +31,7 @@ use std::{
 use crate::{
     datapath::{Datapath, DatapathError},
     model::{
-        Egress, Encapsulation, NextHop, Service, ServiceAddress, ServiceName,
+        AddressPolicy, Egress, Encapsulation, NextHop, Service, ServiceAddress, ServiceName,
         status::{InterfaceStatus, Problem},
     },
 };
@@ -103,6 +104,7 @@ impl EngineError {
 pub struct Engine<D> {
     datapath: D,
     programmed: Programmed,
+    address_policy: AddressPolicy,
     desired: BTreeMap<ServiceAddress, Service>,
     /// Names in the order of the configuration.
     order: Vec<ServiceAddress>,
@@ -133,6 +135,7 @@ impl<D: Datapath> Engine<D> {
         let adopted_services = programmed.services.len() as u32;
         Ok(Self {
             datapath,
+            address_policy: programmed.address_policy,
             programmed,
             desired: BTreeMap::new(),
             order: Vec::new(),
@@ -229,10 +232,17 @@ impl<D: Datapath> Engine<D> {
         self.observed.ready = ready;
     }
 
+    /// Replaces what is done with packets for the addresses of services that are for no service. Takes effect with
+    /// [`Engine::apply`].
+    pub fn set_address_policy(&mut self, policy: AddressPolicy) {
+        self.address_policy = policy;
+    }
+
     /// True while something remains to be applied.
     pub fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
             || self.programmed.has_leftovers()
+            || self.address_policy != self.programmed.address_policy
             || self.outer_settings_differ()
             || self.egress_differs()
             || self.admission.is_pending()

@@ -1,14 +1,18 @@
 //! The mirror of what the datapath holds.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+};
 
 use super::allocate::{FreeRecords, ServiceIds};
 use crate::{
     datapath::{
-        Adopted, AdoptedService, BackendRecord, FlowOwner, Membership, RecordRange, ServiceRecord, Slot,
+        AddressServices, Adopted, AdoptedService, BackendRecord, FlowOwner, Membership, RecordRange,
+        ServiceRecord, Slot,
     },
     maglev::Candidate,
-    model::{BackendAddress, BackendState, Egress, Protocol, ServiceAddress},
+    model::{AddressPolicy, BackendAddress, BackendState, Egress, Protocol, ServiceAddress},
 };
 
 /// A service as the datapath holds it.
@@ -97,6 +101,9 @@ pub(super) struct Programmed {
     pub(super) nat_sources: BTreeSet<(BackendAddress, Protocol)>,
     /// Some of them may not be needed any more.
     pub(super) nat_sources_unchecked: bool,
+    /// Addresses, with the services they are said to have.
+    pub(super) addresses: BTreeMap<IpAddr, AddressServices>,
+    pub(super) address_policy: AddressPolicy,
     /// What an earlier process left has not been cleared yet, and flows may name what does not exist any more.
     pub(super) just_adopted: bool,
     pub(super) ids: ServiceIds,
@@ -116,6 +123,8 @@ impl Programmed {
             stray_records: adopted.stray_records.into_iter().collect(),
             nat_sources: adopted.nat_sources,
             nat_sources_unchecked: true,
+            addresses: adopted.addresses,
+            address_policy: adopted.address_policy,
             just_adopted: true,
             ids: ServiceIds::new(max_services, adopted.last_service_id),
             records: FreeRecords::new(max_records.saturating_add(1)),
@@ -170,6 +179,13 @@ impl Programmed {
         for entry in gone {
             self.retired_backends.remove(&entry);
         }
+    }
+
+    /// The services that packets for this address are led to.
+    pub(super) fn services_on(&self, address: IpAddr) -> impl Iterator<Item = (ServiceAddress, u16)> + '_ {
+        let first = ServiceAddress::new(address, 0, Protocol::Tcp);
+        let on_address = self.services.range(first..).take_while(move |(key, _)| key.address == address);
+        on_address.map(|(key, service)| (*key, service.id))
     }
 
     /// True where something waits to be cleared or looked at.

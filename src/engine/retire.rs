@@ -24,6 +24,7 @@ impl<D: Datapath> Engine<D> {
         if !self.programmed.just_adopted {
             return Ok(());
         }
+        self.correct_all_addresses()?;
         if !self.clear_what_went()? {
             self.sweep_flows()?;
         }
@@ -51,6 +52,7 @@ impl<D: Datapath> Engine<D> {
                 self.end_service(address)?;
             }
         }
+        self.correct_addresses(addresses.iter().map(|service| service.address).collect())?;
         /* Those that are desired were finished before this. */
         while let Some((_, service)) = self.programmed.unfinished.pop_first() {
             self.programmed.retire(service);

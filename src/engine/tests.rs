@@ -1,5 +1,6 @@
 //! Tests of the engine on the datapath in memory, with a checker that watches every single operation.
 
+mod addresses;
 mod admission;
 mod adopting;
 mod capacity;

@@ -8,7 +8,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Encapsulation, HashMode, HealthCheck, NodeAdmission, PortRange, ServiceAdmission, ServiceName};
+use super::{
+    AddressPolicy, Encapsulation, HashMode, HealthCheck, NodeAdmission, PortRange, ServiceAdmission,
+    ServiceName,
+};
 
 /// Everything a node is asked to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub struct Desired {
     pub capacity: Capacity,
     /// Outer headers of tunnels.
     pub encapsulation: Encapsulation,
+    /// What is done with packets for the addresses of services that are for no service.
+    pub address_policy: AddressPolicy,
     /// Who may use services.
     pub admission: NodeAdmission,
     /// Services in the order of the file; names and addresses unique.
@@ -78,11 +83,13 @@ pub struct Capacity {
     pub backends: u32,
     /// Flows that can be tracked at once.
     pub flows: u32,
+    /// Fragmented datagrams that can be under way at once; of each source that fragments, one more entry is used.
+    pub fragments: u32,
 }
 
 impl Default for Capacity {
     fn default() -> Self {
-        Self { services: 4096, backends: 262_144, flows: 1_000_000 }
+        Self { services: 4096, backends: 262_144, flows: 1_000_000, fragments: 16_384 }
     }
 }
 

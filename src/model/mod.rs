@@ -3,6 +3,7 @@
 //! Everything else depends on this module; it depends on nothing but the standard library and serde.
 //! *Desired* state ([`Desired`]) is what the operator asked for; *observed* state ([`status`]) is what runs.
 
+mod addresses;
 mod admission;
 mod desired;
 mod encapsulation;
@@ -14,6 +15,7 @@ mod ports;
 mod prefix;
 pub mod status;
 
+pub use addresses::{AddressPolicy, EchoRequest, UnservedPort};
 pub use admission::{Limits, NodeAdmission, Rate, ServiceAdmission, Sources};
 pub use desired::{
     ApiSocket, AttachMode, Backend, BackendAddress, Capacity, DEFAULT_SOCKET, Desired, Interface, Mode,

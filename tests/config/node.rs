@@ -91,3 +91,24 @@ fn capacity_must_suffice_and_the_error_names_the_limit() {
         ],
     );
 }
+
+#[test]
+fn what_is_done_with_packets_for_no_service_is_a_word() {
+    use tidegate::model::{AddressPolicy, EchoRequest, UnservedPort};
+    let file = |keys: &str| format!("interfaces: [{{ name: eth0 }}]\n{keys}");
+    assert_eq!(good(&file("")).address_policy, AddressPolicy::default());
+    let both = AddressPolicy { unserved_port: UnservedPort::Drop, echo: EchoRequest::Answer };
+    assert_eq!(good(&file("unserved-port: drop\necho: answer")).address_policy, both);
+    refuses(
+        &file("unserved-port: reject\necho: reply"),
+        &[
+            "2:16: unserved-port: `reject` is not allowed; use pass or drop",
+            "3:7: echo: `reply` is not allowed; use pass, answer or drop",
+        ],
+    );
+    assert_eq!(good(&file("capacity: { fragments: 1024 }")).capacity.fragments, 1024);
+    refuses(
+        &file("capacity: { fragments: 1023 }"),
+        &["2:24: capacity.fragments: 1023 is out of range; use 1024 to 16777216"],
+    );
+}

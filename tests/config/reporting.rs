@@ -88,7 +88,7 @@ fn options_of_other_versions_are_unknown_keys() {
     refuses(
         "interfaces: [{ name: eth0 }]\nflow-horizon: 2h\napi: { tcp: { listen: 127.0.0.1:9870 } }",
         &[
-            "2:1: flow-horizon: unknown key; allowed here: interfaces, api, capacity, encapsulation, admission, defaults, services",
+            "2:1: flow-horizon: unknown key; allowed here: interfaces, api, capacity, encapsulation, admission, unserved-port, echo, defaults, services",
             "3:8: api.tcp: unknown key; allowed here: socket",
         ],
     );
@@ -110,7 +110,7 @@ fn files_that_are_not_yaml_or_not_one_document_are_refused() {
     refuses(
         "- a\n",
         &[
-            "1:1: a list stands where keys belong; allowed here: interfaces, api, capacity, encapsulation, admission, defaults, services",
+            "1:1: a list stands where keys belong; allowed here: interfaces, api, capacity, encapsulation, admission, unserved-port, echo, defaults, services",
         ],
     );
     let lines = problems("interfaces:\n  - name: \"eth0\n");

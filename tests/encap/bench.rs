@@ -73,7 +73,7 @@ impl Bench {
     pub fn new(encapsulation: Encapsulation) -> Self {
         let lab = Lab::new(0);
         let pins = Pins::new("/sys/fs/bpf/tidegate");
-        let capacity = Capacity { services: 64, backends: 1024, flows: 4096 };
+        let capacity = Capacity { services: 64, backends: 1024, flows: 4096, ..Capacity::default() };
         let kernel = Kernel::open(&Options { pins, capacity }).expect("tests with BPF need root");
         let ingress = if_nametoindex("client").unwrap();
         let mut bench = Self { kernel, cases: Vec::new(), ingress, encapsulation, _lab: lab };

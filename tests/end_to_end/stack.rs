@@ -45,7 +45,7 @@ fn clsact_filters_do_the_same_and_give_way_to_tcx() {
     await_up(&daemon, 1);
     daemon.kill();
     {
-        let capacity = Capacity { services: 32, backends: 2048, flows: 10_000 };
+        let capacity = Capacity { services: 32, backends: 2048, flows: 10_000, ..Capacity::default() };
         let options = Options { pins: Pins::new("/sys/fs/bpf/tidegate"), capacity };
         let mut kernel = Kernel::open(&options).unwrap();
         for name in ["client", "backend1"] {

@@ -158,7 +158,7 @@ impl Node {
         let mac = std::fs::read_to_string(format!("/sys/class/net/{name}/address")).unwrap();
         let mac: Vec<u8> = mac.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
         let pins = Pins::new(Path::new("/sys/fs/bpf/icmp"));
-        let capacity = Capacity { services: 64, backends: 4096, flows: 4096 };
+        let capacity = Capacity { services: 64, backends: 4096, flows: 4096, ..Capacity::default() };
         let mut kernel = Kernel::open(&Options { pins, capacity }).unwrap();
         let services: Vec<Service> = kinds()
             .into_iter()

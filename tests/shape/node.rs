@@ -74,7 +74,8 @@ impl Programs {
     }
 
     pub fn open(pins: &str) -> Self {
-        let capacity = Capacity { services: 64, backends: 64 * RECORDS, flows: 100_000 };
+        let capacity =
+            Capacity { services: 64, backends: 64 * RECORDS, flows: 100_000, ..Capacity::default() };
         let kernel = Kernel::open(&Options { pins: Pins::new(pins), capacity }).expect("load the programs");
         Self { kernel, interface: if_nametoindex(INTERFACE).unwrap() }
     }

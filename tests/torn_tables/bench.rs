@@ -53,7 +53,7 @@ impl Bench {
     /// Moves the calling thread into namespaces of its own; a second one in a thread starts from nothing as well.
     pub fn new(table: &[u16]) -> Self {
         let lab = Lab::new(0);
-        let capacity = Capacity { services: 4, backends: 64, flows: 1024 };
+        let capacity = Capacity { services: 4, backends: 64, flows: 1024, ..Capacity::default() };
         let options = Options { pins: Pins::new(DEFAULT_PINS), capacity };
         let mut kernel = Kernel::open(&options).unwrap();
         let address = ServiceAddress {

@@ -79,6 +79,7 @@ fn another_mode_replaces_the_service_in_one_step() {
             Step::WriteBackend(6),
             Step::WriteService(2),
             Step::Publish(vec![2]),
+            told(1, Some(2)),
             Step::Bind(vip(1), 2),
             Step::NatSource(backend(1), false),
             Step::GracePeriod,

@@ -21,7 +21,9 @@ fn a_fresh_start_writes_publishes_and_binds_in_this_order() {
             Step::WriteService(2),
             Step::NatSource(backend(3), true),
             Step::Publish(vec![1, 2]),
+            told(1, Some(1)),
             Step::Bind(vip(1), 1),
+            told(2, Some(2)),
             Step::Bind(vip(2), 2),
         ]
     );
@@ -118,6 +120,7 @@ fn a_service_that_was_removed_is_cleared_after_a_grace_period() {
         log,
         [
             Step::Unbind(vip(1)),
+            told(1, None),
             Step::NatSource(backend(1), false),
             Step::GracePeriod,
             Step::RetainFlows,

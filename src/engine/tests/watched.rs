@@ -1,12 +1,14 @@
 //! The datapath in memory under the eyes of the checker.
 
+use std::net::IpAddr;
+
 use super::checker::{Checker, Operation};
 use crate::{
     datapath::{
-        AdmissionRecord, Adopted, BackendCounters, BackendRecord, Datapath, DatapathError, FlowOwner,
-        LedgerCounters, Link, Memory, OuterSettings, RecordRange, ServiceRecord, Slot, SourceList,
+        AddressServices, AdmissionRecord, Adopted, BackendCounters, BackendRecord, Datapath, DatapathError,
+        FlowOwner, LedgerCounters, Link, Memory, OuterSettings, RecordRange, ServiceRecord, Slot, SourceList,
     },
-    model::{BackendAddress, Egress, Protocol, ServiceAddress},
+    model::{AddressPolicy, BackendAddress, Egress, Protocol, ServiceAddress},
 };
 
 /// A datapath in memory that panics with the first operation that could hurt a packet.
@@ -94,6 +96,18 @@ impl Datapath for Watched {
 
     fn unbind(&mut self, address: ServiceAddress) -> Result<(), DatapathError> {
         self.run(Operation::Other, |memory| memory.unbind(address))
+    }
+
+    fn set_address(
+        &mut self,
+        address: IpAddr,
+        services: Option<AddressServices>,
+    ) -> Result<(), DatapathError> {
+        self.run(Operation::Other, |memory| memory.set_address(address, services))
+    }
+
+    fn set_address_policy(&mut self, policy: AddressPolicy) -> Result<(), DatapathError> {
+        self.run(Operation::Other, |memory| memory.set_address_policy(policy))
     }
 
     fn write_backend(&mut self, record: u32, backend: Option<&BackendRecord>) -> Result<(), DatapathError> {

@@ -7,7 +7,7 @@ use std::{
 
 use super::watched::Watched;
 use crate::{
-    datapath::{BackendRecord, Memory, Step},
+    datapath::{AddressServices, BackendRecord, Memory, Step},
     engine::{Applied, Engine, EngineError},
     health::{Report, Target},
     model::{
@@ -193,6 +193,17 @@ impl World {
         self.desire(&self.desired.clone());
     }
 
+    /// What is told of addresses is what is bound.
+    #[track_caller]
+    pub fn assert_addresses(&self) {
+        let mut bound: BTreeMap<IpAddr, AddressServices> = BTreeMap::new();
+        for (service, &id) in &self.memory().bindings {
+            let known = bound.entry(service.address).or_default();
+            *known = known.with(service.protocol, id);
+        }
+        assert_eq!(self.memory().addresses, bound);
+    }
+
     /// The ID that an address leads to.
     pub fn id(&self, service: u8) -> u16 {
         self.memory().bindings[&vip(service)]
@@ -219,6 +230,7 @@ impl World {
 
     /// Asserts that the datapath holds what an engine would make of the same from nothing, and nothing else.
     pub fn assert_as_new(&mut self) {
+        self.assert_addresses();
         let mut fresh = World::new();
         fresh.next_hops = self.next_hops.clone();
         /* In another order, as another node may have it. */
@@ -283,4 +295,10 @@ impl Picture {
         assert_eq!(stale, None, "a flow of nobody");
         Self { services, nat_sources: memory.nat_sources.clone() }
     }
+}
+
+/// Telling that the address of a service has it, with this ID, or none.
+pub fn told(service: u8, id: Option<u16>) -> Step {
+    let service = vip(service);
+    Step::Address(service.address, id.map(|id| AddressServices::default().with(service.protocol, id)))
 }

@@ -50,6 +50,7 @@ pub fn set_sizes(open: &mut OpenLbSkel<'_>, node: &Node) {
         map.set_max_entries(backends).unwrap();
     }
     maps.flows.set_max_entries(node.flows.buckets() as u32).unwrap();
+    maps.fragments.set_max_entries(1024).unwrap();
 }
 
 /// Writes everything the node knows.

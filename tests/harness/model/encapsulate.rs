@@ -45,8 +45,11 @@ impl Tunnel {
         let payload = view.ip_length + shim.len();
         let (kind, outer) = match self.destination {
             IpAddr::V4(_) => {
-                let (identification, dont_fragment) =
-                    if inner_is_ipv6 { (0, 0x4000) } else { (word(inner, 4), word(inner, 6) & 0x4000) };
+                let (identification, dont_fragment) = if inner_is_ipv6 {
+                    (0, 0x4000)
+                } else {
+                    (identification(inner), word(inner, 6) & 0x4000)
+                };
                 (0x0800, self.ipv4([class, protocol], payload, identification, dont_fragment, hash))
             }
             IpAddr::V6(_) => (0x86dd, self.ipv6([class, protocol], payload, hash)),
@@ -97,6 +100,13 @@ impl Default for Spread {
     fn default() -> Self {
         Self { ipv4: Ipv4Addr::UNSPECIFIED, ipv6: Ipv6Addr::UNSPECIFIED }
     }
+}
+
+/// Pieces of one datagram share an identification; their outer packets must not, lest they be put together wrongly where they are
+/// fragmented once more. As in [`hash`], words are taken as little-endian ones.
+fn identification(inner: &[u8]) -> u16 {
+    let place = (word(inner, 6) & 0x3fff).swap_bytes();
+    word(inner, 4).swap_bytes().wrapping_add(place.wrapping_mul(0x9e37)).swap_bytes()
 }
 
 /// The prefix, with the bits of the flow where the mask is set.

@@ -2,7 +2,7 @@
 //!
 //! Addresses and ports are in network byte order and are taken as little-endian machine words, as on x86-64 and arm64.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// The golden ratio's fraction, and those of the square roots of 3 and 5, made odd.
 const MULTIPLIER_A: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -30,6 +30,24 @@ pub fn five_tuple(source: SocketAddr, destination: SocketAddr, protocol: u8) -> 
     let ports =
         u64::from(protocol) << 32 | word_of_port(destination.port()) << 16 | word_of_port(source.port());
     round(mixed, ports, MULTIPLIER_B).wrapping_mul(MULTIPLIER_A)
+}
+
+/// Hash of what all pieces of a datagram have in common: as of a service that hashes by source and destination.
+pub fn hosts(source: IpAddr, destination: IpAddr) -> u64 {
+    const SOURCE_DESTINATION: u64 = 2;
+    let mixed = match (source, destination) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let word = |address: Ipv4Addr| u64::from(u32::from_le_bytes(address.octets()));
+            round(REHASH_ADDEND, word(from) << 32 | word(to), MULTIPLIER_A)
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let (from, to) = (halves(from.octets()), halves(to.octets()));
+            let once = round(round(REHASH_ADDEND, from[0], MULTIPLIER_A), from[1], MULTIPLIER_B);
+            round(round(once, to[0], MULTIPLIER_A), to[1], MULTIPLIER_B)
+        }
+        _ => panic!("{source} and {destination} are of different families"),
+    };
+    round(mixed, SOURCE_DESTINATION, MULTIPLIER_B).wrapping_mul(MULTIPLIER_A)
 }
 
 /// The hash to try next where the backend of the first has the client's port in use through another service.

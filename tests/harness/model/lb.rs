@@ -5,9 +5,9 @@ use tidegate::model::Mode;
 use super::{
     Action, Backend, BackendState, Flow, Handoff, Kind, NextHop, Node, Outcome, Reason, Route,
     encapsulate::{Tunnel, overhead},
-    hash::{five_tuple, rehash, slot_index},
+    hash::{five_tuple, hosts, rehash, slot_index},
     rewrite::{End, is_ttl_used_up, set_macs, translate},
-    view::{self, View},
+    view::{self, Fragment, View},
 };
 
 /// Backends that are tried where the client's port is in use towards the first through another service.
@@ -79,6 +79,11 @@ impl Node {
             Err(reason) => return (Verdict::untouched(reason, frame), None),
         };
         let backend = self.services[&id].backends[&number];
+        let hash = match view.fragment {
+            Fragment::Whole => hash,
+            // All pieces of a datagram look alike from outside.
+            Fragment::First | Fragment::Later => hosts(view.source.ip(), view.destination.ip()),
+        };
         let verdict = self.send(frame, view, mode, &backend, ingress, hash);
         if verdict.reason.is_forwarded() {
             let counters = self.backend_counters.entry((id, number)).or_default();

@@ -9,6 +9,8 @@ use super::{Reason, extension};
 pub struct View {
     /// Bytes of the Ethernet header and its tags.
     pub link: usize,
+    /// Never a later one, which has no ports.
+    pub fragment: Fragment,
     pub source: SocketAddr,
     pub destination: SocketAddr,
     pub protocol: u8,
@@ -154,11 +156,12 @@ fn read_transport(frame: &[u8], link: usize, ip: &IpHeader, carried: Carried) ->
     if transport_length < least {
         return Err(Reason::PassMalformed);
     }
-    if carried.fragment == Fragment::First {
-        return Err(Reason::PassFragment);
-    }
+    // The length in a UDP header is that of the whole datagram, of which this is only the first piece.
+    let is_first_of_udp = carried.fragment == Fragment::First && carried.protocol == 17;
+    let transport_length = if is_first_of_udp { 8 } else { transport_length };
     Ok(View {
         link,
+        fragment: carried.fragment,
         source: SocketAddr::new(ip.source, word(transport, 0)),
         destination: SocketAddr::new(ip.destination, word(transport, 2)),
         protocol: carried.protocol,

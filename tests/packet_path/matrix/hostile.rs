@@ -2,7 +2,7 @@
 
 use super::{Bench, Case, Tagging};
 use crate::harness::{
-    frame::{Ipv4, Ipv6, Network, Packet, Tcp, Transport, Udp, protocol},
+    frame::{Extension, Ipv4, Ipv6, Network, Packet, Tcp, Transport, Udp, protocol},
     model::{Action, Outcome, Reason},
 };
 
@@ -194,6 +194,74 @@ fn more_than_two_tags_pass_by() {
         let outcome = bench.run(&frame);
         assert_not_forwarded(&frame, &outcome, &format!("{case:?}"));
         assert_eq!(outcome.reason, Reason::PassNotIp, "{case:?}");
+    }
+    bench.close();
+}
+
+/// What becomes of a request over IPv6 with these extension headers, once for each depth at which they can begin.
+#[track_caller]
+fn assert_passed_for(reason: Reason, extensions: &[Extension]) {
+    let mut bench = Bench::new(|_| {});
+    for case in bench.cases.clone().into_iter().filter(|case| case.inner_is_ipv6) {
+        for tagging in Tagging::ALL {
+            let request = case.request(9).tags(&tagging.incoming());
+            let frame = with_network(&request, |_| {}, |ip| ip.extensions = extensions.to_vec());
+            let outcome = bench.run(&frame);
+            let context = format!("{case:?}, came {tagging:?}");
+            assert_not_forwarded(&frame, &outcome, &context);
+            assert_eq!(outcome.reason, reason, "{context}");
+        }
+    }
+    bench.close();
+}
+
+#[test]
+fn extension_headers_that_lead_too_far_pass_by() {
+    let options = |bytes| Extension::options(protocol::DESTINATION_OPTIONS, bytes);
+    assert_passed_for(Reason::PassExtensionHeader, &vec![options(8); 7]);
+    // The last byte that is looked at is byte 511; without tags, 456 bytes of headers lead to byte 510.
+    assert_passed_for(Reason::PassExtensionHeader, &[options(464)]);
+    assert_passed_for(Reason::PassExtensionHeader, &[options(448), options(16)]);
+    assert_passed_for(Reason::PassExtensionHeader, &[options(456), Extension::atomic_fragment()]);
+    assert_passed_for(
+        Reason::PassExtensionHeader,
+        &[options(440), options(8), Extension::atomic_fragment(), options(8)],
+    );
+    assert_passed_for(Reason::PassExtensionHeader, &[options(2048)]);
+}
+
+#[test]
+fn a_packet_that_is_only_on_its_way_to_a_way_point_passes_by() {
+    assert_passed_for(Reason::PassExtensionHeader, &[Extension::routing(1)]);
+    let options = Extension::options(protocol::HOP_BY_HOP, 8);
+    assert_passed_for(Reason::PassExtensionHeader, &[options, Extension::routing(255)]);
+}
+
+#[test]
+fn fragments_pass_by_however_they_are_dressed_up() {
+    let fragment = |offset, more| Extension::Fragment { offset, more, identification: 7 };
+    let options = Extension::options(protocol::DESTINATION_OPTIONS, 8);
+    assert_passed_for(Reason::PassFragment, &[fragment(0, true)]);
+    assert_passed_for(Reason::PassFragment, &[fragment(1, true)]);
+    assert_passed_for(Reason::PassFragment, &[fragment(0x1fff, false)]);
+    assert_passed_for(Reason::PassFragment, &[options.clone(), fragment(0, true), options.clone()]);
+    assert_passed_for(Reason::PassFragment, &[fragment(3, false), fragment(0, false)]);
+    // A second header must not make a fragment look whole.
+    assert_passed_for(Reason::PassExtensionHeader, &[fragment(0, true), Extension::atomic_fragment()]);
+    assert_passed_for(Reason::PassExtensionHeader, &[fragment(0, true), options, fragment(1, true)]);
+}
+
+#[test]
+fn an_ipv4_fragment_passes_by() {
+    let mut bench = Bench::new(|_| {});
+    for (case, request) in requests(&bench).into_iter().filter(|(case, _)| !case.inner_is_ipv6) {
+        for (offset, more) in [(0, true), (1, true), (0x1fff, false)] {
+            let change = |ip: &mut Ipv4| (ip.fragment_offset, ip.more_fragments) = (offset, more);
+            let frame = with_network(&request, change, |_| {});
+            let outcome = bench.run(&frame);
+            assert_not_forwarded(&frame, &outcome, &format!("{case:?}, offset {offset}"));
+            assert_eq!(outcome.reason, Reason::PassFragment, "{case:?}, offset {offset}");
+        }
     }
     bench.close();
 }
