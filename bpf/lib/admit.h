@@ -239,8 +239,9 @@ __noinline int exceeds_limit(struct packet *packet, __u32 service_id)
 		return 1;
 	if (begins && source_exceeds(packet, service_id, limits, LIMIT_SOURCE_NEW_FLOWS, settings, buckets, now))
 		return 1;
-	if (limits->interval[LIMIT_PACKETS] && !take_token(&limits->arrival[LIMIT_PACKETS], limits->interval[LIMIT_PACKETS],
-							    limits->burst[LIMIT_PACKETS], now))
+	if (limits->interval[LIMIT_PACKETS] &&
+	    !take_token(&limits->arrival[LIMIT_PACKETS], limits->interval[LIMIT_PACKETS], limits->burst[LIMIT_PACKETS],
+			now))
 		return 1;
 	return begins && limits->interval[LIMIT_NEW_FLOWS] &&
 	       !take_token(&limits->arrival[LIMIT_NEW_FLOWS], limits->interval[LIMIT_NEW_FLOWS],
@@ -255,8 +256,7 @@ __noinline int carry_out_checks(struct packet *packet, __u32 service_id, __u32 c
 
 	if (!packet)
 		return DROP_INTERNAL;
-	if (is_from_destination(packet) &&
-	    (checks & CHECK_BOGONS || packet->source_port == packet->destination_port))
+	if (is_from_destination(packet) && (checks & CHECK_BOGONS || packet->source_port == packet->destination_port))
 		return DROP_BOGON;
 	if (checks & CHECK_BOGONS && (is_bogon(packet) || has_senseless_flags(packet)))
 		return DROP_BOGON;

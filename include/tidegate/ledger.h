@@ -62,7 +62,7 @@ enum ledger_reason {
 	DROP_BLOCKED = 60,	       /* for a service, but the node's lists of source prefixes refuse its source */
 	DROP_SOURCE_REFUSED = 61,      /* for a service that does not serve its source */
 	DROP_RATE_LIMIT = 62,	       /* above a limit of the service */
-	DROP_BOGON = 63,	       /* for a service, but from where no packet can come, or with flags that no packet has */
+	DROP_BOGON = 63,	       /* for a service, with a source or flags that no packet can have */
 
 	LEDGER_REASONS = 64,
 };
