@@ -4,6 +4,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "lib/account.h"
+#include "lib/admit.h"
 #include "lib/contract.h"
 #include "lib/decapsulate.h"
 #include "lib/echo.h"
@@ -70,6 +71,9 @@ static __always_inline __u32 handle_request(struct xdp_md *ctx, struct packet *p
 		return DROP_INTERNAL;
 	if (!packet_lengths_agree(packet))
 		return DROP_BAD_LENGTH;
+	reason = admit(packet, service_id);
+	if (reason)
+		return reason;
 	hash = hash_five_tuple(packet);
 	if (held) {
 		reason = choose_held(service, held, &choice);

@@ -8,5 +8,5 @@ mod handoff;
 mod modes;
 mod reload;
 mod restart;
-mod scene;
+pub mod scene;
 mod stack;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Brings the enumerations of the contract into the BTF, and so into the generated Rust types. Nothing reads it. */
+/* Brings the enumerations of the contract, and the records of inner maps, into the BTF, and so into the generated Rust types. Nothing reads it. */
 #ifndef TIDEGATE_CONTRACT_H
 #define TIDEGATE_CONTRACT_H
 
@@ -23,6 +23,14 @@ struct contract {
 	enum ledger_hook ledger_hook;
 	enum address_policy address_policy;
 	enum service_ids service_ids;
+	enum admission_checks admission_checks;
+	enum limit_kind limit_kind;
+	enum limit_time limit_time;
+	enum source_limit_shape source_limit_shape;
+	enum source_verdict source_verdict;
+	struct source_key_v4 source_key_v4;
+	struct source_key_v6 source_key_v6;
+	struct source_rule source_rule;
 };
 
 const volatile struct contract contract = {};

@@ -140,6 +140,56 @@ struct {
 	__type(value, struct egress);
 } egress SEC(".maps");
 
+/* What is looked at before a packet may use service n? Element 0: what is looked at for every service. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct admission);
+} admission SEC(".maps");
+
+/* How far has a source used up a limit? */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct source_bucket);
+} source_limits SEC(".maps");
+
+/* A list of sources. Each is made with as many elements as it has rules. */
+struct source_list_v4 {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct source_key_v4);
+	__type(value, struct source_rule);
+};
+
+struct source_list_v6 {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct source_key_v6);
+	__type(value, struct source_rule);
+};
+
+/* Which sources may use service n? Element 0: which may use any. Replacing an element replaces a whole list at once. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct source_list_v4);
+} source_lists_v4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct source_list_v6);
+} source_lists_v6 SEC(".maps");
+
 /* Settings and cursors of the node; one element. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

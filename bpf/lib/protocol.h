@@ -44,7 +44,9 @@
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
+#define TCP_PSH 0x08
 #define TCP_ACK 0x10
+#define TCP_URG 0x20
 
 /* ICMP (RFC 792, 1812) and ICMPv6 (RFC 4443): the messages that we read or send. */
 #define ICMP_DEST_UNREACH	 3

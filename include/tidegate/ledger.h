@@ -59,6 +59,10 @@ enum ledger_reason {
 	DROP_FRAGMENT_SHORT = 55,   /* a piece that has a part of the TCP or UDP header, but not all of it */
 	DROP_UNSERVED = 56,	    /* for a service address, but for no service: `unserved-port: drop` */
 	DROP_ECHO = 57,		    /* echo request to a service address: `echo: drop`, or too many to answer */
+	DROP_BLOCKED = 60,	    /* for a service, but the node's lists of source prefixes refuse its source */
+	DROP_SOURCE_REFUSED = 61,   /* for a service that does not serve its source */
+	DROP_RATE_LIMIT = 62,	    /* above a limit of the service */
+	DROP_BOGON = 63,	    /* for a service, with a source or flags that no packet can have */
 
 	LEDGER_REASONS = 64,
 };

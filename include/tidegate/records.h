@@ -204,6 +204,85 @@ enum flow_time {
 	TICK_SHIFT = 32,
 };
 
+/* What is looked at before a packet may use a service. */
+enum admission_checks {
+	CHECK_SOURCES_V4 = 1 << 0, /* there is a list of IPv4 sources */
+	CHECK_SOURCES_V6 = 1 << 1, /* there is a list of IPv6 sources */
+	CHECK_LIMITS = 1 << 2,	   /* there are limits */
+	CHECK_BOGONS = 1 << 3,	   /* of the node only: drop what cannot be sound */
+	CHECK_SERVICES = 1 << 4,   /* of the node only: some service has checks of its own */
+};
+
+/* The limits of a service. */
+enum limit_kind {
+	LIMIT_PACKETS = 0,
+	LIMIT_NEW_FLOWS = 1,
+	LIMIT_SOURCE_PACKETS = 2, /* these two for each source */
+	LIMIT_SOURCE_NEW_FLOWS = 3,
+	LIMIT_KINDS = 4,
+	LIMIT_OF_SOURCE = 2, /* from here on */
+};
+
+enum limit_time {
+	LIMIT_TIME_SHIFT = 6, /* intervals and arrivals are in 2^-6 nanoseconds */
+};
+
+/*
+ * Who may use a service; element 0: any. The first line is written by the daemon, `checks` last, the second by packets, unless the
+ * limits change.
+ *
+ * A limit is a bucket of `burst` tokens that gains one each `interval`. All that is kept of it is the time at which it will be full
+ * again, so that one compare-and-swap takes a token, on whatever CPU (GCRA, ITU-T I.371).
+ */
+struct admission {
+	__u32 checks;	      /* enum admission_checks */
+	__u32 source_buckets; /* element 0: lines of the map source_limits, a power of two */
+	__u8 prefix_v4;	      /* bits of a source address that make a source */
+	__u8 prefix_v6;
+	__u8 pad[6];
+	__u64 interval[LIMIT_KINDS]; /* 0: no limit */
+	__u32 burst[LIMIT_KINDS];
+	__u64 arrival[LIMIT_OF_SOURCE];
+	__u64 reserved[6];
+};
+
+/* One limit of one source. Where `arrival` is past, the bucket is full: forgetting it then loses nothing. */
+struct source_limit {
+	__u64 tag; /* keyed hash of service, limit and source; 0: never used */
+	__u64 arrival;
+};
+
+enum source_limit_shape {
+	SOURCES_PER_BUCKET = 4,
+};
+
+/* One cache line of them. */
+struct source_bucket {
+	struct source_limit sources[SOURCES_PER_BUCKET];
+};
+
+/* Keys of lists of sources: the beginning of an address. */
+struct source_key_v4 {
+	__u32 length; /* bits that count */
+	__be32 address;
+};
+
+struct source_key_v6 {
+	__u32 length;
+	__be32 address[4];
+};
+
+enum source_verdict {
+	SOURCE_ALLOWED = 1,
+	SOURCE_REFUSED = 2,
+};
+
+/* What a list says of the addresses with a prefix. Each list has a rule of length 0, so that each address meets one. */
+struct source_rule {
+	__u8 verdict;	/* enum source_verdict */
+	__u8 digest[7]; /* in the rule of length 0: of the whole list */
+};
+
 /* What is done with packets for a service address that are for no service: without any of these, they are passed. */
 enum address_policy {
 	ADDRESS_UNSERVED_DROP = 1 << 0, /* TCP and UDP */

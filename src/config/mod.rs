@@ -7,9 +7,10 @@
 //!
 //! Every problem of a file is reported at once and in order of position, so that an operator needs one round to repair
 //! it. Nothing is guessed: unknown keys, duplicate keys, numbers in quotes and addresses that cannot work are errors.
-//! A file that is refused has no effect at all.
+//! A file that is refused has no effect at all. The files of prefixes that it names are read and validated with it.
 
 mod address;
+mod admission;
 mod backends;
 pub mod duration;
 mod encapsulation;
@@ -20,6 +21,7 @@ mod health;
 mod interfaces;
 mod keys;
 mod ports;
+mod prefixes;
 mod problem;
 mod services;
 mod settings;

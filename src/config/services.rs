@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::{
     address::{Use, endpoint},
+    admission,
     backends::backends,
     field::{Field, Fields},
     hash::hash,
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::model::{Backend, HealthCheck, Mode, OnNoBackend, Protocol, Service, ServiceAddress, ServiceName};
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 14] = [
     "name",
     "address",
     "port",
@@ -24,6 +25,8 @@ const KEYS: [&str; 12] = [
     "hash-prefix",
     "on-no-backend",
     "table",
+    "sources",
+    "limits",
     "health",
     "backends",
 ];
@@ -80,6 +83,7 @@ fn service(field: &Field<'_>, base: &HealthCheck, seen: &mut Seen) -> Option<Ser
         Some(field) => health(&field, base),
         None => Some(base.clone()),
     };
+    let admission = admission::service(&fields, address.zip(mode));
     let front = address.zip(mode).map(|(address, mode)| Front { address, mode });
     let port = address.map(|address| address.ports.backend_port());
     let hash = hash(&fields, address);
@@ -99,6 +103,7 @@ fn service(field: &Field<'_>, base: &HealthCheck, seen: &mut Seen) -> Option<Ser
         on_no_backend: on_no_backend?,
         max_backends: max_backends?,
         health: health?,
+        admission: admission?,
         backends: backends?,
     })
 }

@@ -3,6 +3,7 @@
 use std::{ops::RangeInclusive, path::PathBuf};
 
 use super::{
+    admission,
     encapsulation::encapsulation,
     field::{Field, Fields},
     health::health,
@@ -11,12 +12,21 @@ use super::{
     services::services,
 };
 use crate::model::{
-    AddressPolicy, ApiSocket, Capacity, Desired, EchoRequest, Encapsulation, HealthCheck, Service,
-    UnservedPort, backend_records,
+    AddressPolicy, ApiSocket, Capacity, Desired, EchoRequest, Encapsulation, HealthCheck, NodeAdmission,
+    Service, UnservedPort, backend_records,
 };
 
-const KEYS: [&str; 8] =
-    ["interfaces", "api", "capacity", "encapsulation", "unserved-port", "echo", "defaults", "services"];
+const KEYS: [&str; 9] = [
+    "interfaces",
+    "api",
+    "capacity",
+    "encapsulation",
+    "admission",
+    "unserved-port",
+    "echo",
+    "defaults",
+    "services",
+];
 
 const SERVICES: RangeInclusive<u32> = 1..=65_535;
 /// 1 GiB of records at most.
@@ -44,6 +54,10 @@ pub fn desired(file: &Field<'_>) -> Option<Desired> {
         Some(field) => encapsulation(&field),
         None => Some(Encapsulation::default()),
     };
+    let admission = match fields.get("admission") {
+        Some(field) => admission::node(&field),
+        None => Some(NodeAdmission::default()),
+    };
     // Services are read even where the defaults are wrong, so that their own problems are told in the same round.
     let default_health = default_health(&fields);
     let base = default_health.clone().unwrap_or_default();
@@ -56,7 +70,15 @@ pub fn desired(file: &Field<'_>) -> Option<Desired> {
     check_capacity(&fields, &capacity, &services);
     default_health?;
     let (encapsulation, address_policy) = (encapsulation?, address_policy?);
-    Some(Desired { interfaces: interfaces?, api: api?, capacity, encapsulation, address_policy, services })
+    Some(Desired {
+        interfaces: interfaces?,
+        api: api?,
+        capacity,
+        encapsulation,
+        admission: admission?,
+        address_policy,
+        services,
+    })
 }
 
 fn address_policy(file: &Fields<'_>) -> Option<AddressPolicy> {

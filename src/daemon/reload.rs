@@ -44,6 +44,7 @@ impl Daemon {
         let targets = {
             let mut engine = self.engine.lock();
             engine.set_encapsulation(desired.encapsulation);
+            engine.set_admission(&desired.admission);
             engine.set_desired(&desired.services);
             engine.set_address_policy(desired.address_policy);
             engine.set_problems("configuration", not_applied);

@@ -28,6 +28,7 @@ impl Daemon {
         let mut engine = Engine::adopt(opened)?;
         engine.set_problems("capacity", capacity_problems);
         engine.set_encapsulation(desired.encapsulation);
+        engine.set_admission(&desired.admission);
         engine.set_desired(&desired.services);
         engine.set_address_policy(desired.address_policy);
         /* Before anything is applied: a backend that was found pinned is known, a new one is not. */

@@ -12,10 +12,10 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::time::{ClockId, clock_gettime};
 
 use super::{
-    AddressServices, Adopted, AdoptedService, BackendCounters, Datapath, DatapathError, OuterSettings,
-    addresses,
+    AddressServices, AdmissionRecord, Adopted, AdoptedService, BackendCounters, Datapath, DatapathError,
+    OuterSettings, SourceList, addresses,
     ledger::LedgerCounters,
-    load::{self, Maps, Programs, Sizes, TableTypes},
+    load::{self, ElementTypes, Maps, Programs, Sizes},
     pins::{LOAD_BALANCER_MAPS, Pins, PinsLock},
     ranges::RangeLine,
     records::{
@@ -56,18 +56,21 @@ pub struct Options {
 pub struct Kernel {
     pub(super) pins: Pins,
     pub(super) programs: Programs,
-    maps: Maps,
+    pub(super) maps: Maps,
     services: MappedArray<types::service>,
     backends: MappedArray<types::backend>,
     flows: MappedArray<types::flow_bucket>,
-    node: MappedArray<types::node_settings>,
-    table_types: Option<TableTypes>,
-    sizes: Sizes,
+    pub(super) node: MappedArray<types::node_settings>,
+    pub(super) admission: MappedArray<types::admission>,
+    table_types: Option<ElementTypes>,
+    /// Of lists of IPv4 and of IPv6 sources.
+    pub(super) list_types: [Option<ElementTypes>; 2],
+    pub(super) sizes: Sizes,
     /// Keys of `ranges_v4` and `ranges_v6`.
     range_lines: usize,
     /// NAT sources with port 0.
     keeping_sources: usize,
-    writes: u64,
+    pub(super) writes: u64,
     fresh: bool,
     _lock: PinsLock,
 }
@@ -94,7 +97,10 @@ impl Kernel {
             backends: MappedArray::new(maps.backends.as_fd(), sizes.records as usize).map_err(map_array)?,
             flows: MappedArray::new(maps.flows.as_fd(), sizes.flow_buckets as usize).map_err(map_array)?,
             node: MappedArray::new(maps.node.as_fd(), 1).map_err(map_array)?,
+            admission: MappedArray::new(maps.admission.as_fd(), sizes.services as usize)
+                .map_err(map_array)?,
             table_types: loaded.table_types,
+            list_types: loaded.list_types,
             programs: loaded.programs,
             sizes,
             range_lines: 0,
@@ -145,13 +151,14 @@ impl Kernel {
         for (kind, seconds) in FLOW_LIFETIMES {
             settings.flow_lifetime[kind.0 as usize] = ticks(seconds);
         }
+        self.initialize_admission();
         self.node.set(0, &settings);
         settings.magic = types::layout::LAYOUT_MAGIC.0;
         self.node.set(0, &settings);
         Ok(())
     }
 
-    fn service_index(&self, id: u16) -> Result<usize, DatapathError> {
+    pub(super) fn service_index(&self, id: u16) -> Result<usize, DatapathError> {
         if id == 0 || u32::from(id) >= self.sizes.services {
             return Err(DatapathError::Capacity {
                 what: "service",
@@ -476,6 +483,7 @@ impl Datapath for Kernel {
             nat_sources: self.read_nat_sources(),
             addresses: self.read_addresses()?,
             address_policy: addresses::policy_of(self.node.get(0).policies),
+            admission: self.read_admission()?,
             egress: self.read_egress(),
             last_service_id: u16::try_from(self.node.get(0).last_service_id).unwrap_or(0),
         })
@@ -519,6 +527,14 @@ impl Datapath for Kernel {
         self.node.set(0, &settings);
         self.writes += 1;
         Ok(())
+    }
+
+    fn write_admission(&mut self, id: u16, record: &AdmissionRecord) -> Result<(), DatapathError> {
+        self.replace_admission(id, record)
+    }
+
+    fn write_sources(&mut self, id: u16, ipv6: bool, list: Option<&SourceList>) -> Result<(), DatapathError> {
+        self.replace_sources(id, ipv6, list)
     }
 
     fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError> {

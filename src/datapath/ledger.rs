@@ -89,6 +89,10 @@ pub const REASONS: &[Reason] = &[
     Reason::new(code::DROP_FRAGMENT_SHORT, "drop-fragment-short"),
     Reason::new(code::DROP_UNSERVED, "drop-unserved"),
     Reason::new(code::DROP_ECHO, "drop-echo"),
+    Reason::new(code::DROP_BLOCKED, "drop-blocked"),
+    Reason::new(code::DROP_SOURCE_REFUSED, "drop-source-refused"),
+    Reason::new(code::DROP_RATE_LIMIT, "drop-rate-limit"),
+    Reason::new(code::DROP_BOGON, "drop-bogon"),
 ];
 
 /// One block of the ledger, added up over all CPUs.

@@ -2,6 +2,7 @@
 //! they are.
 
 use std::{
+    ffi::CStr,
     mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -17,7 +18,7 @@ use super::{
     error::DatapathError,
     pins::Pins,
     skeleton::{LbSkelBuilder, OpenLbSkel},
-    sys,
+    sys::{self, Element},
 };
 
 /// Elements of the maps whose size is configured.
@@ -31,6 +32,13 @@ pub(super) struct Sizes {
     pub(super) flow_buckets: u32,
     /// Fragmented datagrams.
     pub(super) fragments: u32,
+}
+
+impl Sizes {
+    /// Lines of the table of limited sources, a power of two: one for each sixteen of the flow table.
+    pub(super) fn source_buckets(self) -> u32 {
+        (self.flow_buckets / 16).max(1)
+    }
 }
 
 /// The maps of the load balancer. All but `no_table` are pinned under their names.
@@ -48,6 +56,10 @@ pub(super) struct Maps {
     pub(super) addresses: MapHandle,
     pub(super) fragments: MapHandle,
     pub(super) egress: MapHandle,
+    pub(super) admission: MapHandle,
+    pub(super) source_limits: MapHandle,
+    pub(super) source_lists_v4: MapHandle,
+    pub(super) source_lists_v6: MapHandle,
     pub(super) node: MapHandle,
     pub(super) ledger: MapHandle,
     pub(super) hook_ledger: MapHandle,
@@ -70,8 +82,8 @@ pub(super) struct Programs {
     pub(super) tc_handoff: LoadedProgram,
 }
 
-/// Type information for tables that are made later.
-pub(super) struct TableTypes {
+/// Type information for the elements of maps that are made later.
+pub(super) struct ElementTypes {
     pub(super) btf: OwnedFd,
     pub(super) key: u32,
     pub(super) value: u32,
@@ -81,7 +93,8 @@ pub(super) struct TableTypes {
 pub(super) struct Loaded {
     pub(super) maps: Maps,
     pub(super) programs: Programs,
-    pub(super) table_types: Option<TableTypes>,
+    pub(super) table_types: Option<ElementTypes>,
+    pub(super) list_types: [Option<ElementTypes>; 2],
 }
 
 /// Sends libbpf's messages to the log. Its warnings are about errors that we report ourselves, except for the verifier's.
@@ -122,6 +135,10 @@ fn for_each_pinned_map(
     action("addresses", &mut maps.addresses)?;
     action("fragments", &mut maps.fragments)?;
     action("egress", &mut maps.egress)?;
+    action("admission", &mut maps.admission)?;
+    action("source_limits", &mut maps.source_limits)?;
+    action("source_lists_v4", &mut maps.source_lists_v4)?;
+    action("source_lists_v6", &mut maps.source_lists_v6)?;
     action("ledger", &mut maps.ledger)?;
     action("hook_ledger", &mut maps.hook_ledger)?;
     action("backend_counters", &mut maps.backend_counters)?;
@@ -154,17 +171,27 @@ fn load_once(sizes: Sizes, adopt: Option<&Pins>) -> Result<Loaded, DatapathError
         for_each_pinned_map(&mut skeleton, |name, map| adopt_map(&pins.map(name), map))?;
     }
     let skeleton = skeleton.load().map_err(load_failed)?;
-    let table_types = match sys::table_types(skeleton.object()) {
-        Some((btf, key, value)) => Some(TableTypes { btf: duplicate("type information", btf)?, key, value }),
-        None => None,
-    };
+    let table_types = element_types(skeleton.object(), Element::Int, c"slot_line")?;
+    let list_types = [
+        element_types(skeleton.object(), Element::Struct(c"source_key_v4"), c"source_rule")?,
+        element_types(skeleton.object(), Element::Struct(c"source_key_v6"), c"source_rule")?,
+    ];
     let maps = take_maps(&skeleton.maps)?;
     let programs = Programs {
         xdp_lb: take_program("xdp_lb", &skeleton.progs.xdp_lb)?,
         tc_nat: take_program("tc_nat", &skeleton.progs.tc_nat)?,
         tc_handoff: take_program("tc_handoff", &skeleton.progs.tc_handoff)?,
     };
-    Ok(Loaded { maps, programs, table_types })
+    Ok(Loaded { maps, programs, table_types, list_types })
+}
+
+fn element_types(
+    object: &libbpf_rs::Object,
+    key: Element<'_>,
+    value: &CStr,
+) -> Result<Option<ElementTypes>, DatapathError> {
+    let Some((btf, key, value)) = sys::element_types(object, key, value) else { return Ok(None) };
+    Ok(Some(ElementTypes { btf: duplicate("type information", btf)?, key, value }))
 }
 
 /// The backend's program and its maps are loaded by `tidegate decap` alone.
@@ -196,6 +223,10 @@ fn set_sizes(skeleton: &mut OpenLbSkel<'_>, sizes: Sizes) -> Result<(), Datapath
     set(&mut maps.ranges_v6, sizes.services)?;
     set(&mut maps.services, sizes.services)?;
     set(&mut maps.tables, sizes.services)?;
+    set(&mut maps.admission, sizes.services)?;
+    set(&mut maps.source_lists_v4, sizes.services)?;
+    set(&mut maps.source_lists_v6, sizes.services)?;
+    set(&mut maps.source_limits, sizes.source_buckets())?;
     set(&mut maps.ledger, sizes.services)?;
     set(&mut maps.backends, sizes.records)?;
     set(&mut maps.backend_counters, sizes.records)?;
@@ -249,6 +280,10 @@ impl Maps {
             "addresses" => &self.addresses,
             "fragments" => &self.fragments,
             "egress" => &self.egress,
+            "admission" => &self.admission,
+            "source_limits" => &self.source_limits,
+            "source_lists_v4" => &self.source_lists_v4,
+            "source_lists_v6" => &self.source_lists_v6,
             "ledger" => &self.ledger,
             "hook_ledger" => &self.hook_ledger,
             "backend_counters" => &self.backend_counters,
@@ -275,6 +310,10 @@ fn take_maps(maps: &super::skeleton::LbMaps<'_>) -> Result<Maps, DatapathError> 
         addresses: take(&maps.addresses)?,
         fragments: take(&maps.fragments)?,
         egress: take(&maps.egress)?,
+        admission: take(&maps.admission)?,
+        source_limits: take(&maps.source_limits)?,
+        source_lists_v4: take(&maps.source_lists_v4)?,
+        source_lists_v6: take(&maps.source_lists_v6)?,
         node: take(&maps.node)?,
         ledger: take(&maps.ledger)?,
         hook_ledger: take(&maps.hook_ledger)?,

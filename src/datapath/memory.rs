@@ -7,8 +7,9 @@ use std::{
 };
 
 use super::{
-    AddressServices, Adopted, AdoptedService, BackendCounters, BackendRecord, Datapath, DatapathError,
-    FlowOwner, LedgerCounters, Link, Membership, OuterSettings, RecordRange, ServiceRecord, Slot,
+    AddressServices, AdmissionRecord, Adopted, AdoptedAdmission, AdoptedService, BackendCounters,
+    BackendRecord, Datapath, DatapathError, FlowOwner, LedgerCounters, Link, Membership, OuterSettings,
+    RecordRange, ServiceRecord, Slot, SourceList,
 };
 use crate::model::{
     AddressPolicy, BackendAddress, Egress, Encapsulation, Protocol, RANGES_PER_ADDRESS, ServiceAddress,
@@ -47,6 +48,10 @@ pub enum Step {
     RetainFlows,
     /// What outer headers have in common was replaced.
     OuterSettings(OuterSettings),
+    /// What is looked at before a packet may use a service was replaced.
+    Admission(u16),
+    /// A list of sources was replaced, or removed.
+    Sources(u16, bool),
     /// How frames leave for an interface was said.
     Egress(u32, Option<Egress>),
 }
@@ -76,8 +81,14 @@ pub struct Memory {
     pub log: Vec<Step>,
     /// Fails the operation after so many more.
     pub fail_after: Option<usize>,
+    /// Fails to replace lists of sources, as a kernel without memory does.
+    pub fail_sources: bool,
     /// How frames leave for interfaces that are not devices themselves.
     pub egress: BTreeMap<u32, Egress>,
+    /// What is looked at before a packet may use a service.
+    pub admission: BTreeMap<u16, AdmissionRecord>,
+    /// Lists of sources, by service and whether they are of IPv6.
+    pub sources: BTreeMap<(u16, bool), SourceList>,
     /// What outer headers have in common.
     pub outer: OuterSettings,
     last_service_id: u16,
@@ -100,7 +111,10 @@ impl Memory {
             flows: Vec::new(),
             log: Vec::new(),
             fail_after: None,
+            fail_sources: false,
             egress: BTreeMap::new(),
+            admission: BTreeMap::new(),
+            sources: BTreeMap::new(),
             outer: OuterSettings::from(&Encapsulation::default()),
             last_service_id: 0,
             writes: 0,
@@ -113,6 +127,15 @@ impl Memory {
         let service = self.services.get(id)?;
         let number = self.tables.get(id)?.get(slot)?.current;
         self.backends.get(&service.range.record(number)?)
+    }
+
+    fn adopted_admission(&self) -> AdoptedAdmission {
+        let key = [1, 2];
+        AdoptedAdmission {
+            key,
+            records: self.admission.clone(),
+            lists: self.sources.iter().map(|(&place, list)| (place, list.digest(key))).collect(),
+        }
     }
 
     fn records_of(&self, range: RecordRange) -> Vec<(u16, BackendRecord)> {
@@ -152,6 +175,7 @@ impl Datapath for Memory {
             addresses: self.addresses.clone(),
             address_policy: self.address_policy,
             egress: self.egress.clone(),
+            admission: self.adopted_admission(),
             last_service_id: self.last_service_id,
             ..Adopted::default()
         };
@@ -210,6 +234,28 @@ impl Datapath for Memory {
     fn set_last_service_id(&mut self, id: u16) -> Result<(), DatapathError> {
         self.last_service_id = id;
         self.writes += 1;
+        Ok(())
+    }
+
+    fn write_admission(&mut self, id: u16, record: &AdmissionRecord) -> Result<(), DatapathError> {
+        self.step(Step::Admission(id))?;
+        if *record == AdmissionRecord::default() {
+            self.admission.remove(&id);
+        } else {
+            self.admission.insert(id, *record);
+        }
+        Ok(())
+    }
+
+    fn write_sources(&mut self, id: u16, ipv6: bool, list: Option<&SourceList>) -> Result<(), DatapathError> {
+        if self.fail_sources {
+            return Err(DatapathError::system("replace a list of sources", "a failure was injected"));
+        }
+        self.step(Step::Sources(id, list.is_some()))?;
+        match list {
+            Some(list) => self.sources.insert((id, ipv6), list.clone()),
+            None => self.sources.remove(&(id, ipv6)),
+        };
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 //! single one is atomic towards packets is this module's, and stands with each method.
 
 mod addresses;
+mod admission;
 mod attach;
 mod decap;
 mod devices;
@@ -19,9 +20,11 @@ mod pins;
 mod ranges;
 mod records;
 mod skeleton;
+mod sources;
 mod sys;
 
 pub use addresses::{AddressServices, OnAddress};
+pub use admission::{AdmissionRecord, AdoptedAdmission, Checks};
 pub use attach::{Attachment, TcAttach, detach_all};
 pub use decap::{Decap, DecapStatus};
 pub use devices::hidden_vlans;
@@ -31,6 +34,7 @@ pub use ledger::{LedgerCounters, REASONS, Reason, ReasonClass};
 pub use memory::{Memory, Step};
 pub use pins::{DEFAULT_PINS, Pins};
 pub use records::{BackendRecord, FlowOwner, Link, LinkFlags, Membership, RecordRange, ServiceRecord, Slot};
+pub use sources::SourceList;
 pub use sys::RunOutcome;
 
 use std::{
@@ -72,6 +76,8 @@ pub struct Adopted {
     pub addresses: BTreeMap<IpAddr, AddressServices>,
     /// What is done with packets for these addresses that are for no service.
     pub address_policy: AddressPolicy,
+    /// Who may use services.
+    pub admission: AdoptedAdmission,
     /// The ID given out last.
     pub last_service_id: u16,
     /// How frames leave for interfaces that are not devices themselves, by index.
@@ -147,6 +153,14 @@ pub trait Datapath: Send {
 
     /// Remembers the ID given out last, so that another process goes on from there.
     fn set_last_service_id(&mut self, id: u16) -> Result<(), DatapathError>;
+
+    /// Replaces what is looked at before a packet may use service `id`, or for 0 any service. Atomic towards packets, but that
+    /// limits that change may be met half old and half new. The lists that it names must be there.
+    fn write_admission(&mut self, id: u16, record: &AdmissionRecord) -> Result<(), DatapathError>;
+
+    /// Replaces the list of sources of service `id`, or for 0 of the node: each packet meets the old or the new list whole. With
+    /// `None` there is none; only after a grace period in which no record named it.
+    fn write_sources(&mut self, id: u16, ipv6: bool, list: Option<&SourceList>) -> Result<(), DatapathError>;
 
     /// Says how frames leave for an interface; `None`: by itself.
     fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError>;

@@ -13,7 +13,7 @@ use super::{error::DatapathError, sys};
 pub const DEFAULT_PINS: &str = "/sys/fs/bpf/tidegate";
 
 /// The maps of the load balancer. `node` is made last and removed first: its content says that all are there.
-pub(super) const LOAD_BALANCER_MAPS: [&str; 17] = [
+pub(super) const LOAD_BALANCER_MAPS: [&str; 21] = [
     "node",
     "services_v4",
     "services_v6",
@@ -27,6 +27,10 @@ pub(super) const LOAD_BALANCER_MAPS: [&str; 17] = [
     "flows",
     "addresses",
     "fragments",
+    "admission",
+    "source_limits",
+    "source_lists_v4",
+    "source_lists_v6",
     "egress",
     "ledger",
     "hook_ledger",

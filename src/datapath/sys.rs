@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     io,
     marker::PhantomData,
     mem::size_of,
@@ -75,7 +75,11 @@ plain_data!(
     port_ranges,
     ledger,
     egress,
-    backend_counters
+    backend_counters,
+    admission,
+    source_key_v4,
+    source_key_v6,
+    source_rule
 );
 
 /// The elements of a mappable BPF array, shared with running programs.
@@ -302,21 +306,37 @@ pub(super) fn create_table(lines: u32, btf: Option<(BorrowedFd<'_>, u32, u32)>) 
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Type numbers of `unsigned int` and of a table's elements in a loaded object's type information, with its descriptor.
+/// The type of a map's keys.
+pub(super) enum Element<'a> {
+    /// `unsigned int`.
+    Int,
+    /// The struct of this name.
+    Struct(&'a CStr),
+}
+
+/// Type numbers of keys and of a struct of values in a loaded object's type information, with its descriptor.
 ///
 /// The descriptor is libbpf's and lives as long as the object.
-pub(super) fn table_types(object: &libbpf_rs::Object) -> Option<(BorrowedFd<'_>, u32, u32)> {
+pub(super) fn element_types<'o>(
+    object: &'o libbpf_rs::Object,
+    key: Element<'_>,
+    value: &CStr,
+) -> Option<(BorrowedFd<'o>, u32, u32)> {
     use libbpf_rs::AsRawLibbpf;
     const KIND_INT: u32 = 1;
     const KIND_STRUCT: u32 = 4;
+    let (key, key_kind) = match key {
+        Element::Int => (c"unsigned int", KIND_INT),
+        Element::Struct(name) => (name, KIND_STRUCT),
+    };
     // SAFETY: a loaded object; the returned pointer belongs to it and is valid while it lives.
     unsafe {
         let btf = libbpf_sys::bpf_object__btf(object.as_libbpf_object().as_ptr());
         if btf.is_null() {
             return None;
         }
-        let key = libbpf_sys::btf__find_by_name_kind(btf, c"unsigned int".as_ptr(), KIND_INT);
-        let value = libbpf_sys::btf__find_by_name_kind(btf, c"slot_line".as_ptr(), KIND_STRUCT);
+        let key = libbpf_sys::btf__find_by_name_kind(btf, key.as_ptr(), key_kind);
+        let value = libbpf_sys::btf__find_by_name_kind(btf, value.as_ptr(), KIND_STRUCT);
         let fd = libbpf_sys::btf__fd(btf);
         if key <= 0 || value <= 0 || fd < 0 {
             return None;

@@ -76,8 +76,12 @@ impl<D: Datapath> Engine<D> {
         let tables = self.tables_published;
         self.change_egress()?;
         self.begin_encapsulation()?;
+        /* Lists that cannot be replaced must not keep packets from being led away from a backend that is down. */
+        let admission = self.begin_admission();
         let refused = self.apply_in_rounds()?;
         self.finish_encapsulation()?;
+        admission?;
+        self.finish_admission()?;
         self.dirty = refused.iter().map(|(address, _)| *address).collect();
         let applied = Applied {
             writes: self.datapath.writes() - writes,
@@ -119,6 +123,9 @@ impl<D: Datapath> Engine<D> {
         let mut publication = Publication::default();
         for service in &wanted {
             self.mark_down(service)?;
+        }
+        for service in &wanted {
+            self.admit_to_running(service.address)?;
         }
         let (running, new): (Vec<_>, Vec<_>) =
             wanted.into_iter().partition(|service| self.can_change_into(service));

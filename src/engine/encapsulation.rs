@@ -63,6 +63,7 @@ mod tests {
             on_no_backend: OnNoBackend::Drop,
             max_backends: 1,
             health: HealthCheck::none(),
+            admission: crate::model::ServiceAdmission::default(),
             backends: vec![Backend { address: backend, weight: 1 }],
         }
     }

@@ -26,7 +26,8 @@ impl<D: Datapath> Engine<D> {
             return Ok(Err(error));
         }
         let Some(begun) = self.programmed.unfinished.get(&service.address) else { return Ok(Ok(())) };
-        let range = begun.record.range;
+        let (id, range) = (begun.id, begun.record.range);
+        self.admit_to(id, service.address)?;
         let goal = self.goal(service, None, range.limit);
         let Some(begun) = self.programmed.unfinished.get_mut(&service.address) else { return Ok(Ok(())) };
         let needless: Vec<u16> =

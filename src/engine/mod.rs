@@ -6,6 +6,7 @@
 //! on from there.
 
 mod addresses;
+mod admission;
 mod allocate;
 mod apply;
 mod change;
@@ -111,6 +112,7 @@ pub struct Engine<D> {
     health: HashMap<ServiceName, ServiceHealth>,
     next_hops: BTreeMap<IpAddr, NextHop>,
     encapsulation: Encapsulation,
+    admission: admission::Admission,
     /// How frames leave for interfaces that are not devices themselves; unknown until told.
     egress: Option<BTreeMap<u32, Egress>>,
     /// Services whose goal may differ from what is programmed.
@@ -127,7 +129,8 @@ impl<D: Datapath> Engine<D> {
     /// # Errors
     /// Where the datapath cannot be read.
     pub fn adopt(datapath: D) -> Result<Self, EngineError> {
-        let adopted = datapath.adopt()?;
+        let mut adopted = datapath.adopt()?;
+        let admission = admission::Admission::new(std::mem::take(&mut adopted.admission));
         let programmed = Programmed::from_adopted(adopted, datapath.max_services(), datapath.max_records());
         let adopted_services = programmed.services.len() as u32;
         Ok(Self {
@@ -139,6 +142,7 @@ impl<D: Datapath> Engine<D> {
             health: HashMap::new(),
             next_hops: BTreeMap::new(),
             encapsulation: Encapsulation::default(),
+            admission,
             egress: None,
             dirty: BTreeSet::new(),
             adopted_services,
@@ -169,6 +173,7 @@ impl<D: Datapath> Engine<D> {
         self.dirty.extend(self.programmed.services.keys());
         self.desired = services.iter().map(|service| (service.address, service.clone())).collect();
         self.dirty.extend(self.desired.keys());
+        self.admission.set_services(services);
         let needed = self.next_hop_targets();
         self.next_hops.retain(|address, _| needed.contains(address));
     }
@@ -240,6 +245,7 @@ impl<D: Datapath> Engine<D> {
             || self.address_policy != self.programmed.address_policy
             || self.outer_settings_differ()
             || self.egress_differs()
+            || self.admission.is_pending()
     }
 
     /// True where a service translates addresses, so that this node must forward replies.

@@ -169,6 +169,7 @@ impl<D: Datapath> Engine<D> {
                     self.datapath.write_backend(record, None)?;
                 }
             }
+            self.forget_admission(id)?;
             self.datapath.clear_service(id)?;
             if let Some((_, Some(Remains { range, .. }))) = self.programmed.retired.pop_first() {
                 self.programmed.records.release(range.base, range.limit);

@@ -1,6 +1,7 @@
 //! Tests of the engine on the datapath in memory, with a checker that watches every single operation.
 
 mod addresses;
+mod admission;
 mod adopting;
 mod capacity;
 mod changes;

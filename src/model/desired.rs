@@ -8,7 +8,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{AddressPolicy, Encapsulation, HashMode, HealthCheck, PortRange, ServiceName};
+use super::{
+    AddressPolicy, Encapsulation, HashMode, HealthCheck, NodeAdmission, PortRange, ServiceAdmission,
+    ServiceName,
+};
 
 /// Everything a node is asked to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub struct Desired {
     pub encapsulation: Encapsulation,
     /// What is done with packets for the addresses of services that are for no service.
     pub address_policy: AddressPolicy,
+    /// Who may use services.
+    pub admission: NodeAdmission,
     /// Services in the order of the file; names and addresses unique.
     pub services: Vec<Service>,
 }
@@ -230,6 +235,8 @@ pub struct Service {
     pub max_backends: u16,
     /// How backends are probed.
     pub health: HealthCheck,
+    /// Who may use it, and how much.
+    pub admission: ServiceAdmission,
     /// Backends, addresses unique within the service. May be empty.
     pub backends: Vec<Backend>,
 }

@@ -4,6 +4,7 @@
 //! *Desired* state ([`Desired`]) is what the operator asked for; *observed* state ([`status`]) is what runs.
 
 mod addresses;
+mod admission;
 mod desired;
 mod encapsulation;
 mod hash;
@@ -11,9 +12,11 @@ mod health;
 mod names;
 mod nexthop;
 mod ports;
+mod prefix;
 pub mod status;
 
 pub use addresses::{AddressPolicy, EchoRequest, UnservedPort};
+pub use admission::{Limits, NodeAdmission, Rate, ServiceAdmission, Sources};
 pub use desired::{
     ApiSocket, AttachMode, Backend, BackendAddress, Capacity, DEFAULT_SOCKET, Desired, Interface, Mode,
     OnNoBackend, Protocol, Service, ServiceAddress, backend_records,
@@ -24,3 +27,4 @@ pub use health::{BackendState, HealthCheck, InitialState, Probe, ProbeOutcome, S
 pub use names::{InvalidName, ServiceName};
 pub use nexthop::{Egress, NextHop, Route, VlanTags};
 pub use ports::{PortRange, RANGES_PER_ADDRESS};
+pub use prefix::{InvalidPrefix, Prefix};

@@ -38,11 +38,15 @@ fn every_key_stands_in_the_manual_and_no_other() {
         ("api.socket.", "api: { socket: {} }"),
         ("capacity.", "capacity: {}"),
         ("encapsulation.", "encapsulation: {}"),
+        ("admission.", "admission: {}"),
         ("defaults.", "defaults: {}"),
         ("health.", "defaults: { health: {} }"),
         ("health.tcp.", "defaults: { health: { tcp: {} } }"),
         ("services[].", "services: [{}]"),
         ("services[].table.", "services: [{ table: {} }]"),
+        ("services[].sources.", "services: [{ sources: {} }]"),
+        ("services[].limits.", "services: [{ limits: {} }]"),
+        ("services[].limits.per-source.", "services: [{ limits: { per-source: {} } }]"),
         ("services[].backends[].", "services: [{ backends: [{}] }]"),
     ];
     let keys: BTreeSet<String> = mappings

@@ -1,5 +1,6 @@
 //! What an operator reads about a configuration file, and what a good one means.
 
+mod admission;
 mod encapsulation;
 mod hostile;
 mod manual;

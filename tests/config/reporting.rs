@@ -42,7 +42,7 @@ capacity: { flows: 1 }
         &[
             "2:5: services[0].address: missing; write what clients connect to, such as 192.0.2.10 or 2001:db8::10",
             "3:5: services[0].adress: unknown key (did you mean `address`?); allowed here: name, address, port, \
-             ports, protocol, mode, hash, hash-prefix, on-no-backend, table, health, backends",
+             ports, protocol, mode, hash, hash-prefix, on-no-backend, table, sources, limits, health, backends",
             "4:11: services[0].port: 70000 is out of range; use 1 to 65535",
             "5:15: services[0].protocol: `TCP` is not allowed (did you mean `tcp`?); use tcp or udp",
             "6:11: services[0].mode: `ipvs` is not allowed; use nat, dsr, ipip, gre or gue",
@@ -82,13 +82,13 @@ fn options_of_other_versions_are_unknown_keys() {
         &[
             "7:11: services[0].mode: `full-nat` is not allowed; use nat, dsr, ipip, gre or gue",
             "9:5: services[0].flows: unknown key; allowed here: name, address, port, ports, protocol, mode, hash, \
-             hash-prefix, on-no-backend, table, health, backends",
+             hash-prefix, on-no-backend, table, sources, limits, health, backends",
         ],
     );
     refuses(
         "interfaces: [{ name: eth0 }]\nflow-horizon: 2h\napi: { tcp: { listen: 127.0.0.1:9870 } }",
         &[
-            "2:1: flow-horizon: unknown key; allowed here: interfaces, api, capacity, encapsulation, unserved-port, echo, defaults, services",
+            "2:1: flow-horizon: unknown key; allowed here: interfaces, api, capacity, encapsulation, admission, unserved-port, echo, defaults, services",
             "3:8: api.tcp: unknown key; allowed here: socket",
         ],
     );
@@ -110,7 +110,7 @@ fn files_that_are_not_yaml_or_not_one_document_are_refused() {
     refuses(
         "- a\n",
         &[
-            "1:1: a list stands where keys belong; allowed here: interfaces, api, capacity, encapsulation, unserved-port, echo, defaults, services",
+            "1:1: a list stands where keys belong; allowed here: interfaces, api, capacity, encapsulation, admission, unserved-port, echo, defaults, services",
         ],
     );
     let lines = problems("interfaces:\n  - name: \"eth0\n");

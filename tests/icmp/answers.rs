@@ -241,7 +241,7 @@ fn nobody_is_answered_who_cannot_have_asked() {
             assert_dropped(&node, &request(&service, from, b""), "drop-no-backend");
         }
         // From the service to itself.
-        assert_dropped(&node, &request(&service, service.address, b""), "drop-no-backend");
+        assert_dropped(&node, &request(&service, service.address, b""), "drop-bogon");
         // To or from a group of Ethernet stations.
         let from = SocketAddr::new(client(service.kind.ipv6, 29), 41_005);
         for group in [0, 6] {

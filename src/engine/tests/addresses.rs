@@ -22,6 +22,7 @@ fn service(name: &str, port: u16, protocol: Protocol, mode: Mode) -> Service {
         on_no_backend: crate::model::OnNoBackend::Drop,
         max_backends: 4,
         health: HealthCheck::none(),
+        admission: crate::model::ServiceAdmission::default(),
         backends: Vec::new(),
     }
 }

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use super::checker::{Checker, Operation};
 use crate::{
     datapath::{
-        AddressServices, Adopted, BackendCounters, BackendRecord, Datapath, DatapathError, FlowOwner,
-        LedgerCounters, Link, Memory, OuterSettings, RecordRange, ServiceRecord, Slot,
+        AddressServices, AdmissionRecord, Adopted, BackendCounters, BackendRecord, Datapath, DatapathError,
+        FlowOwner, LedgerCounters, Link, Memory, OuterSettings, RecordRange, ServiceRecord, Slot, SourceList,
     },
     model::{AddressPolicy, BackendAddress, Egress, Protocol, ServiceAddress},
 };
@@ -68,6 +68,14 @@ impl Datapath for Watched {
 
     fn set_last_service_id(&mut self, id: u16) -> Result<(), DatapathError> {
         self.run(Operation::Other, |memory| memory.set_last_service_id(id))
+    }
+
+    fn write_admission(&mut self, id: u16, record: &AdmissionRecord) -> Result<(), DatapathError> {
+        self.memory.write_admission(id, record)
+    }
+
+    fn write_sources(&mut self, id: u16, ipv6: bool, list: Option<&SourceList>) -> Result<(), DatapathError> {
+        self.memory.write_sources(id, ipv6, list)
     }
 
     fn set_egress(&mut self, interface: u32, egress: Option<Egress>) -> Result<(), DatapathError> {

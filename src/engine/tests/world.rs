@@ -12,7 +12,8 @@ use crate::{
     health::{Report, Target},
     model::{
         Backend, BackendAddress, BackendState, HashMode, HealthCheck, InitialState, Mode, NextHop,
-        OnNoBackend, Protocol, Route, Service, ServiceAddress, ServiceName, Verdict, VlanTags,
+        OnNoBackend, Protocol, Route, Service, ServiceAddress, ServiceAdmission, ServiceName, Verdict,
+        VlanTags,
     },
 };
 
@@ -43,6 +44,7 @@ pub fn service(number: u8, backends: &[u8]) -> Service {
         on_no_backend: OnNoBackend::Drop,
         max_backends: 2,
         health: HealthCheck::none(),
+        admission: ServiceAdmission::default(),
         backends: backends.iter().map(|&number| Backend { address: backend(number), weight: 1 }).collect(),
     }
 }

@@ -24,6 +24,7 @@ pub mod tcp_flags {
     pub const RST: u8 = 0x04;
     pub const PSH: u8 = 0x08;
     pub const ACK: u8 = 0x10;
+    pub const URG: u8 = 0x20;
 }
 
 /// What stands in a checksum field.

@@ -67,6 +67,9 @@ impl Node {
         if !view.lengths_agree(frame) {
             return (Verdict::untouched(Reason::DropBadLength, frame), None);
         }
+        if view.source == view.destination {
+            return (Verdict::untouched(Reason::DropBogon, frame), None);
+        }
         let hash = five_tuple(view.source, view.destination, view.protocol);
         let mode = self.services[&id].mode;
         let chosen =

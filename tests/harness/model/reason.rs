@@ -68,6 +68,10 @@ reasons! {
     DropFragmentShort = 55 "DROP_FRAGMENT_SHORT",
     DropUnserved = 56 "DROP_UNSERVED",
     DropEcho = 57 "DROP_ECHO",
+    DropBlocked = 60 "DROP_BLOCKED",
+    DropSourceRefused = 61 "DROP_SOURCE_REFUSED",
+    DropRateLimit = 62 "DROP_RATE_LIMIT",
+    DropBogon = 63 "DROP_BOGON",
 }
 
 impl Reason {
