@@ -79,9 +79,8 @@ static __always_inline __u32 handle_request(struct xdp_md *ctx, struct packet *p
 		reason = choose_held(service, held, &choice);
 	} else {
 		table_hash = hash_for_table(packet, service, hash);
-		reason = service->mode == MODE_NAT
-				 ? choose_tracked(service_id, service, table_hash, packet, &choice)
-				 : choose_by_table(service_id, service, table_hash, &choice);
+		reason = service->mode == MODE_NAT ? choose_tracked(service_id, service, table_hash, packet, &choice)
+						   : choose_by_table(service_id, service, table_hash, &choice);
 	}
 	if (packet->fragment) {
 		if (!reason && !held)
@@ -170,7 +169,8 @@ static __always_inline __u32 handle_control(struct xdp_md *ctx, struct packet *p
 }
 
 /* Any other packet, for which the parser gave `reason`. */
-static __always_inline __u32 handle_transport(struct xdp_md *ctx, struct packet *packet, __u32 *service_id, __u32 reason)
+static __always_inline __u32 handle_transport(struct xdp_md *ctx, struct packet *packet, __u32 *service_id,
+					      __u32 reason)
 {
 	__u32 held = 0;
 

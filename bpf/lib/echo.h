@@ -85,8 +85,7 @@ static __always_inline int is_plain(const struct packet *packet)
 	__u32 header = packet->family == FAMILY_IPV4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 
 	return !packet->fragment && packet->l4_offset - packet->l3_offset == header &&
-	       packet->ip_length <= packet->frame_length &&
-	       packet->ip_length >= header + sizeof(struct echo_header);
+	       packet->ip_length <= packet->frame_length && packet->ip_length >= header + sizeof(struct echo_header);
 }
 
 /* Turns the request in the frame into the reply. Returns 0, or -1 where the headers are not in the frame. */

@@ -272,8 +272,8 @@ static __always_inline union datagram_verdict choose_by_address(const struct pac
 	service = bpf_map_lookup_elem(&services, &service_id);
 	if (!service || (packet->protocol != IPPROTO_UDP && service->hash == HASH_FIVE_TUPLE))
 		return chosen;
-	chosen.verdict.reason = choose_by_table(service_id, service,
-						hash_for_table(packet, service, hash_hosts(packet)), &choice);
+	chosen.verdict.reason =
+		choose_by_table(service_id, service, hash_for_table(packet, service, hash_hosts(packet)), &choice);
 	if (!chosen.verdict.reason)
 		chosen.verdict.owner |= choice.number;
 	return chosen;

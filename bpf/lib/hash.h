@@ -97,7 +97,8 @@ static __always_inline __u64 hash_hosts(const struct packet *packet)
  * The hash that chooses the slot of a packet. What spreads packets over paths and queues stays the hash of the 5-tuple: a
  * client whose flows all go to one backend still sends many.
  */
-static __always_inline __u64 hash_for_table(const struct packet *packet, const struct service *service, __u64 five_tuple)
+static __always_inline __u64 hash_for_table(const struct packet *packet, const struct service *service,
+					    __u64 five_tuple)
 {
 	return service->hash == HASH_FIVE_TUPLE ? five_tuple
 						: hash_addresses(packet, service->hash, service->hash_prefix);

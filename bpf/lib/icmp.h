@@ -98,12 +98,21 @@ __noinline __u32 icmp_to_backend(struct xdp_md *ctx, struct packet *packet, stru
 	return reason;
 }
 
-/* As find_fixed_reply(), verified once. Returns the ID of the service, or 0. */
-__noinline __u32 icmp_fixed_service(struct packet *packet)
+/* ID of the service, of either kind, of whose live flow the quoted request is, or 0. The flow is left as it is. */
+__noinline __u32 quoted_flow(struct packet *packet, __u32 keeping)
 {
+	struct flow_query query;
 	__u32 service_id = 0;
+	__u64 ports;
 
-	return packet && find_fixed_reply(packet, &service_id) ? service_id : 0;
+	if (!packet)
+		return 0;
+	ports = keeping ? flow_ports_keeping(packet->destination_port, packet->source_port, packet)
+			: flow_ports(packet->destination_port, packet);
+	if (flow_query_ports(&query, packet->destination, ports, packet) ||
+	    !flow_find_reply(&query, packet->source, keeping ? 0 : packet->source_port, packet->protocol, &service_id))
+		return 0;
+	return service_id;
 }
 
 /* ID of the service through which the client of a quoted request reached its backend, or 0. */
@@ -114,9 +123,9 @@ static __always_inline __u32 find_quoted_service(struct packet *packet)
 	if (!is_from_nat_backend(packet))
 		return 0;
 	if (packet->nat_sources & NAT_SOURCE_FIXED)
-		service_id = icmp_fixed_service(packet);
+		service_id = quoted_flow(packet, 0);
 	if (!service_id && packet->nat_sources & NAT_SOURCE_KEEPING)
-		service_id = flow_of_keeping_reply(packet);
+		service_id = quoted_flow(packet, 1);
 	return service_id;
 }
 

@@ -29,18 +29,18 @@ struct packet {
 	__be32 destination[4];
 	__be16 source_port;
 	__be16 destination_port;
-	__u32 datagram;	    /* identification of a fragmented datagram, as it lies in the header */
-	__u16 l3_offset;    /* of the IP header, from the start of the frame */
-	__u16 l4_offset;    /* of what follows the IP headers, from the start of the frame */
-	__u16 ip_length;    /* of the IP packet, as its header says; 65,535 for more, which no frame has */
-	__u16 frame_length; /* bytes of the frame after the Ethernet header and its tags */
-	__u16 l4_length;    /* shortest TCP or UDP packet that the L4 header admits, header included */
+	__u32 datagram;	       /* identification of a fragmented datagram, as it lies in the header */
+	__u16 l3_offset;       /* of the IP header, from the start of the frame */
+	__u16 l4_offset;       /* of what follows the IP headers, from the start of the frame */
+	__u16 ip_length;       /* of the IP packet, as its header says; 65,535 for more, which no frame has */
+	__u16 frame_length;    /* bytes of the frame after the Ethernet header and its tags */
+	__u16 l4_length;       /* shortest TCP or UDP packet that the L4 header admits, header included */
 	__u16 fragment_offset; /* of a fragment within its datagram, in bytes */
-	__u8 family;	    /* enum address_family; 0: not IP */
-	__u8 protocol;	    /* of what follows the IP headers */
-	__u8 tcp_flags;	    /* 0 for UDP */
-	__u8 fragment;	    /* enum fragment */
-	__u8 nat_sources;   /* enum nat_source, set by is_from_nat_backend() */
+	__u8 family;	       /* enum address_family; 0: not IP */
+	__u8 protocol;	       /* of what follows the IP headers */
+	__u8 tcp_flags;	       /* 0 for UDP */
+	__u8 fragment;	       /* enum fragment */
+	__u8 nat_sources;      /* enum nat_source, set by is_from_nat_backend() */
 	__u8 pad[3];
 };
 
@@ -131,8 +131,8 @@ static __always_inline int step_extension(void *data, void *data_end, struct pac
 			return -PASS_EXTENSION_HEADER;
 		packet->datagram = fragment->identification;
 		packet->fragment_offset = bpf_ntohs(fragment->frag_off) & IP6_OFFSET_MASK;
-		packet->fragment = fragment_of(fragment->frag_off & bpf_htons(IP6_MORE_FRAGMENTS),
-					       packet->fragment_offset);
+		packet->fragment =
+			fragment_of(fragment->frag_off & bpf_htons(IP6_MORE_FRAGMENTS), packet->fragment_offset);
 		offset += sizeof(*fragment);
 	} else {
 		/* With segments left, the destination in the header is only a way-point. */

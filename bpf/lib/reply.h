@@ -33,7 +33,8 @@ static __always_inline int update_l4_checksum(struct __sk_buff *skb, const struc
 					mangled | BPF_F_PSEUDO_HDR | sizeof(__be32)))
 			return -1;
 	}
-	return bpf_l4_csum_replace(skb, check, packet->source_port, service->port, mangled | sizeof(__be16));
+	return bpf_l4_csum_replace(skb, check, packet->source_port, reply_port(packet, service),
+				   mangled | sizeof(__be16));
 }
 
 /*

@@ -337,7 +337,8 @@ static __always_inline void undo_reply(struct xdp_md *ctx, const struct packet *
 		.old_address_sum = checksum_without(service->endpoint_sum, service->port),
 		.new_address_sum = address_sum,
 		.old_endpoint_sum = service->endpoint_sum,
-		.new_endpoint_sum = checksum_fold(address_sum + packet->source_port),
+		/* A port that is kept is in neither of the endpoint sums. */
+		.new_endpoint_sum = checksum_fold(address_sum + (service->port ? packet->source_port : 0)),
 		.source = 1,
 	};
 	void *data = (void *)(long)ctx->data;

@@ -46,7 +46,7 @@ enum ledger_reason {
 	DROP_TTL_EXPIRED = 37,	       /* TTL or hop limit used up */
 	DROP_FLOW_TABLE_FULL = 38,     /* no room for a flow that must be tracked */
 	DROP_FLOW_CONFLICT = 39,       /* the client's port is in use through another service on every backend tried */
-	DROP_REPLY_NO_ROUTE = 40,      /* the route to the client is blackhole, unreachable or prohibit */
+	DROP_REPLY_NO_ROUTE = 40,      /* no route to the client, or one of type blackhole, unreachable or prohibit */
 	DROP_FORWARDING_DISABLED = 41, /* the interface may not forward: net.ipv4.conf.<interface>.forwarding */
 	DROP_INTERNAL = 42,	       /* a map or helper failed in a way that should be impossible */
 	DROP_INNER_MALFORMED = 43,     /* tunnelled, but what is inside is not a sound IP packet */
@@ -55,14 +55,14 @@ enum ledger_reason {
 	DROP_NO_BACKEND_ANSWERED = 48, /* the same as without "answered", and the sender was told so */
 	DROP_TOO_BIG_ANSWERED = 49,
 	DROP_TTL_EXPIRED_ANSWERED = 50,
-	DROP_FRAGMENT_UNKNOWN = 54,    /* a piece without ports that came first, for one of several services, or of TCP */
-	DROP_FRAGMENT_SHORT = 55,      /* a first piece without all of its TCP or UDP header, or a later one that has a part of it */
-	DROP_UNSERVED = 56,	       /* for a service address, but for no service: `unserved-port: drop` */
-	DROP_ECHO = 57,		       /* echo request to a service address: `echo: drop`, or too many to answer */
-	DROP_BLOCKED = 60,	       /* for a service, but the node's lists of source prefixes refuse its source */
-	DROP_SOURCE_REFUSED = 61,      /* for a service that does not serve its source */
-	DROP_RATE_LIMIT = 62,	       /* above a limit of the service */
-	DROP_BOGON = 63,	       /* for a service, with a source or flags that no packet can have */
+	DROP_FRAGMENT_UNKNOWN = 54, /* a piece without ports that came first, for one of several services, or of TCP */
+	DROP_FRAGMENT_SHORT = 55,   /* a piece that has a part of the TCP or UDP header, but not all of it */
+	DROP_UNSERVED = 56,	    /* for a service address, but for no service: `unserved-port: drop` */
+	DROP_ECHO = 57,		    /* echo request to a service address: `echo: drop`, or too many to answer */
+	DROP_BLOCKED = 60,	    /* for a service, but the node's lists of source prefixes refuse its source */
+	DROP_SOURCE_REFUSED = 61,   /* for a service that does not serve its source */
+	DROP_RATE_LIMIT = 62,	    /* above a limit of the service */
+	DROP_BOGON = 63,	    /* for a service, with a source or flags that no packet can have */
 
 	LEDGER_REASONS = 64,
 };

@@ -8,7 +8,7 @@ use super::{
 use crate::config;
 
 pub(super) fn execute(args: &ValidateArgs) -> Exit {
-    match config::load(&args.file) {
+    match config::load_from_anything(&args.file) {
         Ok(desired) => {
             let backends: usize = desired.services.iter().map(|service| service.backends.len()).sum();
             let summary = format!(

@@ -16,6 +16,12 @@ pub enum ConfigError {
         /// What the system said.
         source: io::Error,
     },
+    /// It is a pipe or a device.
+    #[error("{file}: not a regular file; a reload reads it again, so name one that stays")]
+    NotAFile {
+        /// Path as given.
+        file: String,
+    },
     /// The file is larger than [`LARGEST_FILE`].
     #[error("{file}: the file is larger than {} MiB, which no configuration needs", LARGEST_FILE >> 20)]
     TooLarge {
@@ -39,7 +45,7 @@ impl ConfigError {
     pub fn problems(&self) -> &[Problem] {
         match self {
             Self::Invalid { problems, .. } => problems,
-            Self::Read { .. } | Self::TooLarge { .. } => &[],
+            Self::Read { .. } | Self::NotAFile { .. } | Self::TooLarge { .. } => &[],
         }
     }
 }

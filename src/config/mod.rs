@@ -31,7 +31,7 @@ mod values;
 pub use error::ConfigError;
 pub use problem::Problem;
 
-use std::{fs::File, io::Read, path::Path};
+use std::{fs::File, io::Read, os::unix::fs::OpenOptionsExt, path::Path};
 
 use crate::model::Desired;
 use field::{Field, FieldPath};
@@ -40,15 +40,38 @@ use problem::{Position, Report};
 /// Largest file that is read, in bytes. A file of 65,535 services and 262,144 backends takes less.
 pub const LARGEST_FILE: usize = 16 << 20;
 
-/// Reads and validates the file at `path`.
+/// Reads and validates the regular file at `path`. Never waits for anybody: a pipe in its place could stop a daemon for good.
 ///
 /// # Errors
-/// [`ConfigError::Read`] where the file cannot be read, else as [`parse`].
+/// [`ConfigError::NotAFile`] for pipes and devices, [`ConfigError::Read`] where the file cannot be read, else as [`parse`].
 pub fn load(path: &Path) -> Result<Desired, ConfigError> {
     let name = path.display().to_string();
     let unreadable = |source| ConfigError::Read { file: name.clone(), source };
+    /* Opening a pipe waits for its writer otherwise. */
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(unreadable)?;
+    let kind = file.metadata().map_err(unreadable)?.file_type();
+    /* Reading a folder fails with words of its own. */
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(ConfigError::NotAFile { file: name });
+    }
+    read(file, name)
+}
+
+/// As [`load`], from a pipe or device as well: waits until the writer has closed it.
+///
+/// # Errors
+/// [`ConfigError::Read`] where it cannot be read, else as [`parse`].
+pub fn load_from_anything(path: &Path) -> Result<Desired, ConfigError> {
+    let name = path.display().to_string();
+    match File::open(path) {
+        Ok(file) => read(file, name),
+        Err(source) => Err(ConfigError::Read { file: name, source }),
+    }
+}
+
+fn read(file: File, name: String) -> Result<Desired, ConfigError> {
+    let unreadable = |source| ConfigError::Read { file: name.clone(), source };
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
     file.take(LARGEST_FILE as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     match String::from_utf8(bytes) {
         Ok(text) => parse(&text, &name),

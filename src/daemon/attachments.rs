@@ -67,8 +67,9 @@ impl Attachments {
             self.attached.iter().filter(|attached| !changed_mode(&attached.name)).cloned().collect();
         self.attached = stays;
         self.wanted = wanted.to_vec();
-        self.detach_unwanted(engine);
+        /* First, so that an interface whose name has changed here as well keeps its links. */
         self.maintain(engine);
+        self.detach_unwanted(engine);
     }
 
     /// Attaches what is not attached, and notices interfaces that went or came back as others of the same name.
@@ -131,7 +132,7 @@ impl Attachments {
 fn is_in_place(attachment: &Attachment, kernel: &Kernel) -> bool {
     let interface = &attachment.name;
     if !if_nametoindex(interface.as_str()).is_ok_and(|index| index == attachment.index) {
-        tracing::warn!(interface, "the interface is gone, and our programs with it");
+        tracing::warn!(interface, "the interface is gone or has another name");
         return false;
     }
     if !kernel.is_attached(attachment) {

@@ -66,6 +66,7 @@ impl Kernel {
     pub fn attach(&mut self, interface: &Interface, tc: TcAttach) -> Result<Attachment, DatapathError> {
         let name = &interface.name;
         let index = interface_index(name)?;
+        follow_renaming(&self.pins, name, index)?;
         let xdp = attach_xdp(&self.pins, XDP, &self.programs.xdp_lb, name, index, interface.mode)?;
         let tc = match self.attach_tc(name, index, tc) {
             Ok(tc) => tc,
@@ -279,6 +280,37 @@ fn open_link(path: &Path, index: u32) -> Result<Option<Link>, DatapathError> {
         _ => 0,
     };
     Ok((attached_to == index).then_some(link))
+}
+
+/// Where an interface was renamed, its links are pinned under its former name: moves them to the name it has now. What was
+/// pinned there takes the former name, as two interfaces may have swapped theirs.
+fn follow_renaming(pins: &Pins, name: &str, index: u32) -> Result<(), DatapathError> {
+    let is_at = |hook: &str, name: &str| matches!(open_link(&pins.link(hook, name), index), Ok(Some(_)));
+    let Some(former) = pins
+        .linked_interfaces(XDP)
+        .into_iter()
+        .find(|former| former != name && is_at(XDP, former) && runs_on(&pins.link(XDP, former), index))
+    else {
+        return Ok(());
+    };
+    tracing::warn!(interface = name, former, "the interface was renamed: its links are kept");
+    /* The link by which the renaming is noticed comes last, should we die in between. */
+    for hook in [TCX_INGRESS, TCX_EGRESS, XDP] {
+        if is_at(hook, &former) && !is_at(hook, name) {
+            Pins::exchange(&pins.link(hook, &former), &pins.link(hook, name))?;
+        }
+    }
+    Ok(())
+}
+
+/// True where it is this link's program that runs on the interface. An interface of another network namespace may have the
+/// same index.
+fn runs_on(link: &Path, index: u32) -> bool {
+    let program = Link::open(link).and_then(|link| link.info()).map(|info| info.prog_id);
+    match (program, sys::query_xdp(index)) {
+        (Ok(program), Ok(state)) => program != 0 && [state.native, state.generic].contains(&program),
+        _ => false,
+    }
 }
 
 fn attach_tcx(

@@ -227,7 +227,13 @@ impl Kernel {
             return Ok(Vec::new());
         };
         let map_id = u32::from_ne_bytes(value.try_into().unwrap_or_default());
-        let table = MapHandle::from_map_id(map_id).map_err(failed)?;
+        let table = MapHandle::from_map_id(map_id).map_err(|error| match error.kind() {
+            libbpf_rs::ErrorKind::PermissionDenied => DatapathError::system(
+                format!("take over table {id} (a map is opened by its ID with CAP_SYS_ADMIN only)"),
+                error,
+            ),
+            _ => failed(error),
+        })?;
         let lines = table.max_entries() as usize;
         if lines * SLOTS_PER_LINE < slots as usize {
             return Ok(Vec::new());

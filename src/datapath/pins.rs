@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{AT_FDCWD, Flock, FlockArg, RenameFlags, renameat2};
 
 use super::{error::DatapathError, sys};
 
@@ -110,7 +110,15 @@ impl Pins {
     }
 
     fn check_file_system(&self) -> Result<(), DatapathError> {
-        let parent = self.root.parent().unwrap_or(&self.root);
+        let parent = match self.root.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) => parent,
+            None => &self.root,
+        };
+        if !parent.exists() {
+            let action = format!("make {}", self.root.display());
+            return Err(DatapathError::system(action, format!("there is no folder {}", parent.display())));
+        }
         match sys::is_bpf_file_system(parent) {
             Ok(true) => Ok(()),
             _ => Err(DatapathError::NoBpfFileSystem { path: parent.to_owned() }),
@@ -157,6 +165,14 @@ impl Pins {
         }
     }
 
+    /// Gives a pin another path. A pin that is there takes the first one's place.
+    pub(super) fn exchange(from: &Path, to: &Path) -> Result<(), DatapathError> {
+        let flags = if to.exists() { RenameFlags::RENAME_EXCHANGE } else { RenameFlags::RENAME_NOREPLACE };
+        renameat2(AT_FDCWD, from, AT_FDCWD, to, flags).map_err(|errno| {
+            DatapathError::system(format!("rename {} to {}", from.display(), to.display()), errno)
+        })
+    }
+
     /// Removes a pin; nothing is no error.
     pub(super) fn remove(path: &Path) -> Result<(), DatapathError> {
         match fs::remove_file(path) {
@@ -192,6 +208,15 @@ mod tests {
             assert!(!escaped.contains('.'));
             assert_eq!(unescape(&escaped), name);
         }
+    }
+
+    #[test]
+    fn a_missing_parent_is_named_instead_of_a_file_system() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Pins::new(folder.path().join("missing/pins")).create().unwrap_err().to_string();
+        assert!(error.contains("there is no folder") && error.contains("missing"), "{error}");
+        let error = Pins::new("pins").create().unwrap_err().to_string();
+        assert!(error.starts_with(". is not"), "a relative path begins here: {error}");
     }
 
     #[test]

@@ -184,8 +184,10 @@ pub(super) fn create_link(program: BorrowedFd<'_>, interface: u32, hook: Hook) -
     let (kind, flags) = match hook {
         Hook::XdpNative => (libbpf_sys::BPF_XDP, libbpf_sys::XDP_FLAGS_DRV_MODE),
         Hook::XdpGeneric => (libbpf_sys::BPF_XDP, libbpf_sys::XDP_FLAGS_SKB_MODE),
-        Hook::TcxIngress => (libbpf_sys::BPF_TCX_INGRESS, 0),
-        Hook::TcxEgress => (libbpf_sys::BPF_TCX_EGRESS, 0),
+        /* Before other programs: one that ends the chain by accepting a packet would leave replies untranslated. Ours let
+         * every packet that is not theirs go on to the next. */
+        Hook::TcxIngress => (libbpf_sys::BPF_TCX_INGRESS, libbpf_sys::BPF_F_BEFORE),
+        Hook::TcxEgress => (libbpf_sys::BPF_TCX_EGRESS, libbpf_sys::BPF_F_BEFORE),
     };
     let options = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,

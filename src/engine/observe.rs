@@ -1,7 +1,7 @@
 //! The observed state: what the API serves.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -118,9 +118,12 @@ impl<D: Datapath> Engine<D> {
         desired: &Service,
         programmed: &ProgrammedService,
     ) -> Result<ServiceStatus, DatapathError> {
-        let mut slots: HashMap<u16, u32> = HashMap::new();
+        /* Not a map: with many services this is most of the time that the status takes, and everybody waits for it. */
+        let mut slots = vec![0u32; programmed.record.range.limit as usize];
         for slot in &programmed.table {
-            *slots.entry(slot.current).or_default() += 1;
+            if let Some(count) = slots.get_mut(usize::from(slot.current)) {
+                *count += 1;
+            }
         }
         let numbers = programmed.numbers();
         let health = self.health.get(&desired.name);
@@ -144,7 +147,7 @@ impl<D: Datapath> Engine<D> {
                     Membership::Unused => BackendState::Down,
                 },
                 last_failure: health.and_then(|health| health.last_failure.clone()),
-                slots: slots.get(&number).copied().unwrap_or(0),
+                slots: slots.get(usize::from(number)).copied().unwrap_or(0),
                 next_hop: next_hop_status(self.next_hops.get(&backend.address.address)),
                 packets: counters.packets,
                 bytes: counters.bytes,

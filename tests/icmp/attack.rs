@@ -102,14 +102,14 @@ fn damaged_errors_reach_no_backend_but_that_of_the_quoted_flow() {
                 let known = node.services.iter().any(|service| {
                     service.kind.mode == Mode::Nat
                         && service.protocol() == protocol
-                        && (1..=3).any(|number| service.backend(number) == to)
+                        && service.has_backend(to)
                 });
                 assert!(known, "{}", context());
                 forwarded += 1;
             }
             XDP_TX if reason == "forward-tx" => {
                 let (from, _, protocol) = quoted(&frame).unwrap_or_else(|| panic!("{}", context()));
-                let named = node.services.iter().find(|s| (s.address, s.protocol()) == (from, protocol));
+                let named = node.services.iter().find(|s| s.is_at(from) && s.protocol() == protocol);
                 let named = named.unwrap_or_else(|| panic!("{}", context()));
                 assert!(named.backend_of(&outcome.frame).is_some(), "{}", context());
                 forwarded += 1;

@@ -152,9 +152,11 @@ fn receive(mut stream: TcpStream) -> io::Result<usize> {
     let mut received = 0;
     let mut buffer = [0; 65536];
     loop {
-        match stream.read(&mut buffer)? {
-            0 => return Ok(received),
-            length => received += length,
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(received),
+            Ok(length) => received += length,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }

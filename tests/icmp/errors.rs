@@ -195,7 +195,7 @@ fn errors_that_name_no_flow_of_ours_are_left_alone() {
         // To somebody else than who sent the quoted packet.
         untouched(&IcmpError { destination: middle_box(ipv6), ..good.clone() });
         // About another port, protocol or address.
-        let other = SocketAddr::new(service.address.ip(), 81);
+        let other = SocketAddr::new(service.address.ip(), 91);
         untouched(&IcmpError { quote: Quote { source: other, ..good.quote.clone() }, ..good.clone() });
         let other = if service.protocol() == protocol::TCP { protocol::UDP } else { protocol::TCP };
         untouched(&IcmpError { quote: Quote { protocol: other, ..good.quote.clone() }, ..good.clone() });

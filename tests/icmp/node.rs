@@ -12,7 +12,8 @@ use tidegate::{
         RecordRange, RunOutcome, ServiceRecord, Slot,
     },
     model::{
-        BackendAddress, BackendState, Capacity, Mode, OnNoBackend, Protocol, ServiceAddress, backend_records,
+        BackendAddress, BackendState, Capacity, HashMode, Mode, OnNoBackend, PortRange, Protocol,
+        ServiceAddress, backend_records,
     },
 };
 
@@ -35,6 +36,8 @@ pub const SENDER: MacAddress = [2, 0, 0, 0, 0, 0xaa];
 pub const ROUTER: MacAddress = [2, 0, 0, 0, 0, 0xcc];
 /// Backends of each service.
 pub const BACKENDS: u16 = 3;
+/// The ports of services that have a range.
+const RANGE: std::ops::RangeInclusive<u16> = 70..=90;
 /// Slots of each table: every backend has some.
 const SLOTS: u32 = 251;
 
@@ -46,6 +49,8 @@ pub struct Kind {
     pub protocol: Protocol,
     /// The backends, in modes that encapsulate, are of the other family.
     pub crossed: bool,
+    /// The service has a range of ports, which are kept.
+    pub keeping: bool,
 }
 
 /// A service of the node.
@@ -71,9 +76,11 @@ pub fn kinds() -> Vec<Kind> {
     for mode in Mode::ALL {
         for ipv6 in [false, true] {
             for protocol in [Protocol::Tcp, Protocol::Udp] {
-                kinds.push(Kind { mode, ipv6, protocol, crossed: false });
+                let kind = Kind { mode, ipv6, protocol, crossed: false, keeping: false };
+                kinds.push(kind);
+                kinds.push(Kind { keeping: true, ..kind });
                 if mode.encapsulates() {
-                    kinds.push(Kind { mode, ipv6, protocol, crossed: true });
+                    kinds.push(Kind { crossed: true, ..kind });
                 }
             }
         }
@@ -103,13 +110,30 @@ impl Service {
     /// The address of backend `number`.
     pub fn backend(&self, number: u16) -> SocketAddr {
         let ipv6 = self.kind.ipv6 != self.kind.crossed;
-        let port = if self.kind.mode == Mode::Nat { 8080 } else { self.address.port() };
+        let translated = self.kind.mode == Mode::Nat && !self.kind.keeping;
+        let port = if translated { 8080 } else { self.address.port() };
         SocketAddr::new(ip(ipv6, [198, 51, 100], 0xb0, self.id * 4 + number), port)
     }
 
     /// The MAC address by which packets to a backend can be told.
     pub fn backend_mac(&self, number: u16) -> MacAddress {
         [2, 0, 0, 1, self.id as u8, number as u8]
+    }
+
+    /// True for an address of the service.
+    pub fn is_at(&self, address: SocketAddr) -> bool {
+        address.ip() == self.address.ip() && self.has_port(address.port(), self.address.port())
+    }
+
+    /// True for an address of one of its backends.
+    pub fn has_backend(&self, address: SocketAddr) -> bool {
+        (1..=BACKENDS)
+            .map(|number| self.backend(number))
+            .any(|backend| backend.ip() == address.ip() && self.has_port(address.port(), backend.port()))
+    }
+
+    fn has_port(&self, port: u16, only: u16) -> bool {
+        if self.kind.keeping { RANGE.contains(&port) } else { port == only }
     }
 
     /// The IP protocol number.
@@ -220,12 +244,15 @@ fn record(service: &Service) -> ServiceRecord {
     ServiceRecord {
         address: ServiceAddress {
             address: service.address.ip(),
-            ports: service.address.port().into(),
+            ports: match service.kind.keeping {
+                true => PortRange::new(*RANGE.start(), *RANGE.end()).unwrap(),
+                false => PortRange::new(80, 80).unwrap(),
+            },
             protocol: service.kind.protocol,
         },
-        hash: tidegate::model::HashMode::FiveTuple,
         mode: service.kind.mode,
         on_no_backend: OnNoBackend::Drop,
+        hash: HashMode::FiveTuple,
         slots: SLOTS,
         range: RecordRange { base: u32::from(service.id) * limit, limit },
     }
@@ -235,7 +262,10 @@ fn program(kernel: &mut Kernel, service: &Service, interface: u32, mtu: u16, act
     let record = ServiceRecord { on_no_backend: action, ..record(service) };
     for number in 1..=BACKENDS {
         let address = service.backend(number);
-        let backend = BackendAddress { address: address.ip(), port: address.port() };
+        let backend = BackendAddress {
+            address: address.ip(),
+            port: if service.kind.keeping { 0 } else { address.port() },
+        };
         let ipv6 = address.is_ipv6();
         let link = Link {
             interface,

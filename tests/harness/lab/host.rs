@@ -155,6 +155,13 @@ impl Host {
         self.links.lock().unwrap().clear();
     }
 
+    /// Attaches a program to TCX egress that accepts every packet, so that programs behind it see none.
+    pub fn attach_tcx_pass(&self, interface: &str) {
+        let link = self.run(|| xdp_pass::attach_tcx_egress(interface));
+        let link = link.unwrap_or_else(|error| panic!("in {}: TCX on {interface}: {error}", self.name));
+        self.links.lock().unwrap().push(link);
+    }
+
     /// Attaches `tidegate decap` in place of the program that passes everything, for all addresses that the host owns now.
     #[track_caller]
     pub fn decapsulate(&self) -> Decap {

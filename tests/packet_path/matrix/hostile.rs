@@ -238,30 +238,9 @@ fn a_packet_that_is_only_on_its_way_to_a_way_point_passes_by() {
 }
 
 #[test]
-fn fragments_pass_by_however_they_are_dressed_up() {
+fn a_second_fragment_header_does_not_make_a_fragment_look_whole() {
     let fragment = |offset, more| Extension::Fragment { offset, more, identification: 7 };
     let options = Extension::options(protocol::DESTINATION_OPTIONS, 8);
-    assert_passed_for(Reason::PassFragment, &[fragment(0, true)]);
-    assert_passed_for(Reason::PassFragment, &[fragment(1, true)]);
-    assert_passed_for(Reason::PassFragment, &[fragment(0x1fff, false)]);
-    assert_passed_for(Reason::PassFragment, &[options.clone(), fragment(0, true), options.clone()]);
-    assert_passed_for(Reason::PassFragment, &[fragment(3, false), fragment(0, false)]);
-    // A second header must not make a fragment look whole.
     assert_passed_for(Reason::PassExtensionHeader, &[fragment(0, true), Extension::atomic_fragment()]);
     assert_passed_for(Reason::PassExtensionHeader, &[fragment(0, true), options, fragment(1, true)]);
-}
-
-#[test]
-fn an_ipv4_fragment_passes_by() {
-    let mut bench = Bench::new(|_| {});
-    for (case, request) in requests(&bench).into_iter().filter(|(case, _)| !case.inner_is_ipv6) {
-        for (offset, more) in [(0, true), (1, true), (0x1fff, false)] {
-            let change = |ip: &mut Ipv4| (ip.fragment_offset, ip.more_fragments) = (offset, more);
-            let frame = with_network(&request, change, |_| {});
-            let outcome = bench.run(&frame);
-            assert_not_forwarded(&frame, &outcome, &format!("{case:?}, offset {offset}"));
-            assert_eq!(outcome.reason, Reason::PassFragment, "{case:?}, offset {offset}");
-        }
-    }
-    bench.close();
 }
