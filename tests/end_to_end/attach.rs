@@ -252,7 +252,12 @@ fn systemd_is_told_when_it_is_ready_reloads_and_stops() {
     daemon.set_environment("NOTIFY_SOCKET", path.to_str().unwrap());
     let hear = || {
         let mut buffer = [0; 512];
-        let length = socket.recv(&mut buffer).expect("a message to systemd");
+        let length = loop {
+            match socket.recv(&mut buffer) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                received => break received.expect("a message to systemd"),
+            }
+        };
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     };
     daemon.spawn();
