@@ -25,7 +25,7 @@ use libbpf_rs::{
     skel::{OpenSkel, SkelBuilder},
 };
 use nix::net::if_::if_nametoindex;
-pub use query::{program_with_map, run_xdp};
+pub use query::{program_with_map, run_xdp, run_xdp_repeatedly};
 use skeleton::{LbSkel, LbSkelBuilder, types};
 
 use super::{

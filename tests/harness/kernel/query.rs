@@ -45,6 +45,23 @@ pub fn program_with_map(name: &str, map: u32) -> OwnedFd {
     Program::fd_from_id(id).expect("open the program")
 }
 
+/// Runs an XDP program on a frame so many times without leaving the kernel in between.
+pub fn run_xdp_repeatedly(program: BorrowedFd<'_>, frame: &[u8], ingress_ifindex: u32, times: u32) {
+    let context = [0, frame.len() as u32, 0, ingress_ifindex, 0, 0];
+    let mut options = bpf_test_run_opts {
+        sz: size_of::<bpf_test_run_opts>() as _,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        ctx_in: context.as_ptr().cast(),
+        ctx_size_in: size_of_val(&context) as u32,
+        repeat: times as i32,
+        ..Default::default()
+    };
+    // SAFETY: all buffers live through the call and have the sizes given.
+    let result = unsafe { bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) };
+    assert_eq!(result, 0, "a test run: {}", io::Error::from_raw_os_error(-result));
+}
+
 /// Runs an XDP program on a frame that arrives on an interface of the calling thread's namespace.
 pub fn run_xdp(program: BorrowedFd<'_>, frame: &[u8], ingress_ifindex: u32) -> Run {
     let mut data = vec![0; LARGEST_OUTPUT];
