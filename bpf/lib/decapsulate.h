@@ -244,22 +244,14 @@ static __always_inline __u32 step_shim(void *data, void *data_end, struct tunnel
 /* Where the IP header of a frame is, and of which family. Returns LEDGER_NONE or the reason to pass the frame on. */
 static __always_inline __u32 find_outer(void *data, void *data_end, __u32 *offset, __u8 *family)
 {
-	struct ethhdr *eth = data;
 	__be16 ethertype;
-	__u32 i;
+	__u16 l3_offset;
+	__u32 reason;
 
-	if ((void *)(eth + 1) > data_end)
-		return PASS_MALFORMED;
-	*offset = ETH_HLEN;
-	ethertype = eth->h_proto;
-	for (i = 0; i < MAX_TAGS && is_tag(ethertype); i++) {
-		struct vlan_tag *tag = data + ETH_HLEN + i * sizeof(*tag);
-
-		if ((void *)(tag + 1) > data_end)
-			return PASS_MALFORMED;
-		ethertype = tag->ethertype;
-		*offset += sizeof(*tag);
-	}
+	reason = step_link_layer(data, data_end, &l3_offset, &ethertype);
+	if (reason)
+		return reason;
+	*offset = l3_offset;
 	if (ethertype != bpf_htons(ETH_P_IP) && ethertype != bpf_htons(ETH_P_IPV6))
 		return PASS_NOT_IP;
 	*family = ethertype == bpf_htons(ETH_P_IP) ? FAMILY_IPV4 : FAMILY_IPV6;

@@ -146,7 +146,6 @@ __noinline __u32 icmp_translate_to_client(struct xdp_md *ctx, struct packet *pac
 	translation_of_reply(packet, service, &translation);
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
-	translation.source = 1;
 	reason = translate_error(data, data_end, packet, &translation, quotation->from_addressee);
 	if (reason)
 		return reason;

@@ -212,27 +212,41 @@ static __always_inline __u32 parse_ipv6(void *data, void *data_end, struct packe
 }
 
 /*
+ * Steps over the Ethernet header and its tags. `offset` and `ethertype` are set to those of what follows. Returns LEDGER_NONE or
+ * the reason to pass the frame on.
+ */
+static __always_inline __u32 step_link_layer(void *data, void *data_end, __u16 *offset, __be16 *ethertype)
+{
+	struct ethhdr *eth = data;
+	__u32 i;
+
+	*offset = ETH_HLEN;
+	if (data + ETH_HLEN > data_end)
+		return PASS_MALFORMED;
+	*ethertype = eth->h_proto;
+	for (i = 0; i < MAX_TAGS && is_tag(*ethertype); i++) {
+		struct vlan_tag *tag = data + ETH_HLEN + i * sizeof(*tag);
+
+		if ((void *)(tag + 1) > data_end)
+			return PASS_MALFORMED;
+		*ethertype = tag->ethertype;
+		*offset += sizeof(*tag);
+	}
+	return LEDGER_NONE;
+}
+
+/*
  * Fills `packet`, which must be zero. Returns LEDGER_NONE where it is TCP or UDP with whole headers, else the reason to pass
  * it on. Lengths are checked later, by packet_lengths_agree(), and only for packets that are ours: the kernel judges others.
  */
 static __always_inline __u32 parse(void *data, void *data_end, struct packet_context context, struct packet *packet)
 {
-	struct ethhdr *eth = data;
 	__be16 ethertype;
-	__u32 i;
+	__u32 reason;
 
-	packet->l3_offset = ETH_HLEN;
-	if (data + ETH_HLEN > data_end)
-		return PASS_MALFORMED;
-	ethertype = eth->h_proto;
-	for (i = 0; i < MAX_TAGS && is_tag(ethertype); i++) {
-		struct vlan_tag *tag = data + ETH_HLEN + i * sizeof(*tag);
-
-		if ((void *)(tag + 1) > data_end)
-			return PASS_MALFORMED;
-		ethertype = tag->ethertype;
-		packet->l3_offset += sizeof(*tag);
-	}
+	reason = step_link_layer(data, data_end, &packet->l3_offset, &ethertype);
+	if (reason)
+		return reason;
 	packet->frame_length = data_end - data - packet->l3_offset;
 	if (ethertype == bpf_htons(ETH_P_IP))
 		return parse_ipv4(data, data_end, packet);

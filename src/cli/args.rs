@@ -58,10 +58,10 @@ pub enum Command {
     #[command(after_help = exit::HELP)]
     Detach(DetachArgs),
 
-    /// Take tunnel headers off on a backend (the receiving end of mode ipip)
+    /// Take tunnel headers off on a backend (the receiving end of modes ipip, gre and gue)
     ///
     /// Attaches a small XDP program to the interface that packets from the load balancer arrive on. It takes the outer
-    /// header off packets sent to this host in IP-in-IP, if the inner destination is this host's too, and passes
+    /// header off packets sent to this host in IP-in-IP, GRE or GUE, if the inner destination is this host's too, and passes
     /// everything else untouched. The program is pinned and stays when the command ends.
     #[command(after_help = DECAP_HELP)]
     Decap(DecapArgs),
